@@ -1,0 +1,53 @@
+"""Names in the broker and in Redis, in one place, so that gateway, worker and operator find the same keys."""
+
+PREFIX = "shoal:"
+
+CATALOG = PREFIX + "catalog"  # JSON of catalog.snapshot.Snapshot
+CATALOG_VERSION = PREFIX + "catalog:version"  # integer, bumped on every change
+WORKERS = PREFIX + "workers"  # zset worker id -> unix time of its last beat
+CANCELLED = PREFIX + "cancelled"  # zset request id -> unix time, trimmed after an hour
+DEMAND = PREFIX + "demand"  # zset queue name -> unix time of its last publish
+
+INTAKE_QUEUE = "shoal"  # where plain Celery clients send the public tasks
+OPS_QUEUE = "ops"  # housekeeping, ordinary Celery tasks
+
+LANES = ("interactive", "bulk")  # most urgent first
+
+
+def queue(pool: str, model: str, lane: str) -> str:
+    """The broker queue of one model and lane in one pool; `/` reads badly in broker tools, `__` does not."""
+    return f"shoal.{pool}.{model.replace('/', '__')}.{lane}"
+
+
+def wake_stream(pool: str) -> str:
+    """A short Redis stream that names queues just published to and requests just cancelled; workers block on it."""
+    return f"{PREFIX}wake:{pool}"
+
+
+def mailbox(gateway_id: str) -> str:
+    """A Redis list of packed replies, drained by one gateway process."""
+    return f"{PREFIX}mail:{gateway_id}"
+
+
+def worker(worker_id: str) -> str:
+    """JSON of a worker's last beat, expiring when the worker stops beating."""
+    return f"{PREFIX}worker:{worker_id}"
+
+
+def task(request_id: str) -> str:
+    """A hash: what is known of a task accepted with 202."""
+    return f"{PREFIX}task:{request_id}"
+
+
+def task_result(request_id: str) -> str:
+    """Where Celery's Redis result backend keeps the result of this id; the one place a stored result lives."""
+    return f"celery-task-meta-{request_id}"
+
+
+def attempts(request_id: str) -> str:
+    """How often a request was started by a worker that then vanished."""
+    return f"{PREFIX}attempts:{request_id}"
+
+
+def blob(blob_id: str) -> str:
+    return f"{PREFIX}blob:{blob_id}"

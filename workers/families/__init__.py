@@ -1,0 +1,88 @@
+"""Families: the code for one kind of model each. A new family is one file here, one line in FAMILIES, one entry.
+
+A family has two halves. The *preparer* lives in the worker process: it turns items into forward inputs and outputs
+into results, must not import torch, and is called from several threads. The *loaded model* lives in the engine
+process: it holds weights and runs forwards, one at a time. Import heavy libraries inside `load`, not at the top.
+"""
+
+import importlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from protocol.errors import ShoalError
+from protocol.spec import ModelSpec
+
+FAMILIES = {
+    "fake": "workers.families.fake",
+    "text_encoder": "workers.families.text_encoder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One item, ready for a forward.
+
+    `inputs` crosses the engine pipe (plain values and NumPy arrays). `cost` is in padded-token equivalents: for a
+    padded family the length that decides the padded size, for every family the share of the batch budget it takes.
+    Entries whose `key` differs never share a forward: put there only what changes the forward.
+    """
+
+    inputs: Mapping[str, Any]
+    cost: int
+    tokens: int = 0  # what usage counts
+    key: Hashable = None
+    truncated: bool = False
+
+
+class Preparer(Protocol):
+    """The worker's half of a loaded model; thread-safe."""
+
+    def prepare(self, items: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[Prepared | ShoalError]:
+        """One outcome per item, in order; an item that cannot be read is an error, not an exception.
+
+        Raises ShoalError when the options make the whole call impossible.
+        """
+        ...
+
+    def finish(self, output: Mapping[str, Any], prepared: Prepared, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Shape one item's raw output into its result map: truncate, normalise, quantise. NumPy only.
+
+        Raises ShoalError (NonFiniteOutput) when the output must not be given to a caller.
+        """
+        ...
+
+
+class LoadedModel(Protocol):
+    """The engine's half."""
+
+    packed: bool  # True: forwards cost the plain sum of entries; False: longest times count
+
+    def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
+        """Raw outputs, one per input, in order. May raise anything; MemoryError kinds are recognised by the engine."""
+        ...
+
+    def facts(self) -> Mapping[str, Any]:
+        """What is worth showing of this model as loaded: dims, dtype, pooling, packed and why not."""
+        ...
+
+
+class Family(Protocol):
+    """What a family module offers, as module-level functions."""
+
+    def preparer(self, spec: ModelSpec, folder: Path | None) -> Preparer: ...
+
+    def load(self, spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> LoadedModel:
+        """`device` is a torch device string; call `report` with the share done, 0 to 1."""
+        ...
+
+    def estimate_bytes(self, spec: ModelSpec, folder: Path | None) -> int:
+        """Device memory of the weights, before loading, from file headers alone."""
+        ...
+
+
+def family(name: str) -> Family:
+    """The module of a family. Raises KeyError for an unknown name."""
+    module: Family = importlib.import_module(FAMILIES[name])  # type: ignore[assignment]
+    return module
