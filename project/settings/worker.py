@@ -1,0 +1,12 @@
+"""A device worker: no database, no URLs, no REST framework. It learns the catalog from Redis."""
+
+import secrets
+
+from project.settings.base import *  # noqa: F403  # the roles share one base
+
+SECRET_KEY = secrets.token_urlsafe(48)  # Django wants one; a worker signs nothing
+
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_DISABLE_RATE_LIMITS = True
+CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False  # reconnecting must not change prefetch behind our back
+CELERY_TASK_CREATE_MISSING_QUEUES = False  # a typing mistake must not become a queue
