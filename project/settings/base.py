@@ -47,6 +47,12 @@ SHOAL_DRAIN_S = env.seconds("SHOAL_DRAIN_S", 25)
 # The database, for `gateway` alone: a worker learns the catalog from Redis and holds no credentials.
 SHOAL_DATABASE = env.database("SHOAL_DATABASE_URL", SHOAL_DATA / "shoal.db")
 
+# Flower, Celery's own monitor, as a process beside the gateway
+SHOAL_FLOWER_HOST = env.text("SHOAL_FLOWER_HOST", "127.0.0.1")
+SHOAL_FLOWER_PORT = env.integer("SHOAL_FLOWER_PORT", 5555, least=1)
+SHOAL_FLOWER_AUTH = env.text("SHOAL_FLOWER_AUTH", "")  # user:password; needed on any host but loopback
+SHOAL_FLOWER_URL = env.text("SHOAL_FLOWER_URL", "")  # where browsers reach it: the admin's link, none when empty
+
 SHOAL_LOG_LEVEL = env.choice("SHOAL_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
 LOGGING = logs.config(SHOAL_LOG_LEVEL)
 

@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from admin.theme import UNFOLD as UNFOLD  # a setting
 from project import env
 from project.settings.base import *  # noqa: F403  # the roles share one base
 from project.settings.base import (
@@ -21,6 +22,7 @@ if str(SHOAL_DATABASE["ENGINE"]).endswith("sqlite3"):
 INSTALLED_APPS = [
     "admin.apps.ConsoleConfig",  # before unfold and django.contrib.admin: its templates win
     "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
