@@ -58,6 +58,7 @@ class LoadedModel(Protocol):
     """The engine's half."""
 
     packed: bool  # True: forwards cost the plain sum of entries; False: longest times count
+    bytes: int  # device memory its weights and buffers hold, measured
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         """Raw outputs, one per input, in order. May raise anything; MemoryError kinds are recognised by the engine."""
@@ -84,5 +85,5 @@ class Family(Protocol):
 
 def family(name: str) -> Family:
     """The module of a family. Raises KeyError for an unknown name."""
-    module: Family = importlib.import_module(FAMILIES[name])  # type: ignore[assignment]
+    module: Family = importlib.import_module(FAMILIES[name])
     return module

@@ -1,0 +1,265 @@
+"""The dispatcher with real engine processes and the fake family; no broker, no torch."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from catalog.snapshot import Model
+from tests.unit.workers_doubles import RecordingOutbox, delivery, fake_model, start_dispatcher
+from workers.dispatcher import Dispatcher
+from workers.families.fake import vector
+
+Start = Callable[..., Dispatcher]
+
+
+@pytest.fixture
+def outbox() -> RecordingOutbox:
+    return RecordingOutbox()
+
+
+@pytest.fixture
+def start(tmp_path: Any, outbox: RecordingOutbox) -> Iterator[Start]:
+    started: list[Dispatcher] = []
+
+    def start(*models: Model, **config: Any) -> Dispatcher:
+        started.append(start_dispatcher(tmp_path, outbox, models, **config))
+        return started[-1]
+
+    yield start
+    for dispatcher in started:
+        dispatcher.drain(0.0)
+
+
+def until(claim: Callable[[], bool], timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not claim():
+        assert time.monotonic() < deadline, "it never became true"
+        time.sleep(0.02)
+
+
+def submit(dispatcher: Dispatcher, *deliveries: Any) -> list[str]:
+    for item in deliveries:
+        dispatcher.submit(item)
+    return [item.request.id for item in deliveries]
+
+
+def model_status(dispatcher: Dispatcher, name: str) -> dict[str, Any]:
+    return next((m for m in dispatcher.status()["models"] if m["model"] == name), {})
+
+
+def test_a_cold_model_loads_and_answers_every_item_in_order(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.2)
+    dispatcher = start(model)
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(model, "one", "two words", "three")))
+    assert reply.error is None and reply.results is not None
+    for result, text in zip(reply.results, ["one", "two words", "three"], strict=True):
+        assert np.array_equal(result["dense"]["values"], vector(text, 8))
+    assert [result["tokens"] for result in reply.results] == [1, 2, 1]
+
+
+def test_replies_are_never_swapped_between_requests(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", forward_s=0.005)
+    dispatcher = start(model, budget=16)
+    texts = [f"text {number} " + "word " * (number % 9) for number in range(200)]
+    replies = outbox.wait_for(submit(dispatcher, *(delivery(model, text) for text in texts)))
+    for reply, text in zip(replies, texts, strict=True):
+        assert reply.results is not None
+        assert np.array_equal(reply.results[0]["dense"]["values"], vector(text, 8))
+    assert dispatcher.status()["counters"]["forwards"] < 200
+
+
+def test_no_forward_exceeds_the_item_or_cost_limit(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", budget=8000, max_items=64)
+    dispatcher = start(model)
+    text = "word " * 50
+    outbox.wait_for(submit(dispatcher, *(delivery(model, *[text] * 32) for _ in range(10))))
+    until(lambda: dispatcher.status()["counters"]["items"] == 320)
+    largest = model_status(dispatcher, "org/a")["largest_batch"]
+    assert largest["items"] == 64
+    assert largest["cost"] <= 8000
+
+
+def test_an_item_larger_than_the_budget_runs_alone(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", budget=1000)
+    dispatcher = start(model)
+    long, short = delivery(model, "word " * 1500), delivery(model, "word " * 10)
+    replies = outbox.wait_for(submit(dispatcher, long, short))
+    assert all(reply.error is None for reply in replies)
+
+
+def test_one_broken_item_fails_alone(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.3)
+    dispatcher = start(model)
+    texts = ["good"] * 7 + ["boom"] + ["good"] * 8
+    replies = outbox.wait_for(submit(dispatcher, *(delivery(model, text) for text in texts)))
+    failed = [index for index, reply in enumerate(replies) if reply.error]
+    assert failed == [7]
+    assert replies[7].error is not None and replies[7].error["code"] == "INFERENCE_ERROR"
+    assert "boom" not in replies[7].error["message"]
+
+
+def test_an_item_that_kills_the_engine_fails_alone(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.2)
+    dispatcher = start(model)
+    texts = ["good", "fine", "segfault", "well"]
+    replies = outbox.wait_for(submit(dispatcher, *(delivery(model, text) for text in texts)), timeout=60)
+    assert [reply.error["code"] if reply.error else None for reply in replies] == [None, None, "WORKER_LOST", None]
+
+
+def test_work_survives_a_killed_engine(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", forward_s=0.3)
+    dispatcher = start(model)
+    outbox.wait_for(submit(dispatcher, delivery(model, "warm")))
+    until(lambda: bool(dispatcher.status()["engines"]))
+    ids = submit(dispatcher, delivery(model, "in flight"))
+    until(lambda: len(outbox.started_ids) == 2)
+    os.kill(dispatcher.status()["engines"][0]["pid"], signal.SIGKILL)
+    (reply,) = outbox.wait_for(ids)
+    assert reply.error is None
+    until(lambda: dispatcher.status()["counters"]["engine_restarts"] == 1)
+
+
+def test_a_batch_too_large_for_memory_is_split_and_the_budget_stays_lower(
+    start: Start, outbox: RecordingOutbox
+) -> None:
+    model = fake_model("org/a", load_s=0.2, memory_cost=4)
+    dispatcher = start(model)
+    replies = outbox.wait_for(submit(dispatcher, *(delivery(model, f"w{number}") for number in range(16))))
+    assert all(reply.error is None for reply in replies)
+    until(lambda: dispatcher.budget("org/a") <= 8)
+    (alone,) = outbox.wait_for(submit(dispatcher, delivery(model, "a b c d e f")))
+    assert alone.error is not None and alone.error["code"] == "RESOURCE_EXHAUSTED"
+
+
+def test_two_models_share_a_budget_that_fits_one(start: Start, outbox: RecordingOutbox) -> None:
+    first, second = fake_model("org/a", bytes=60), fake_model("org/b", bytes=60)
+    dispatcher = start(first, second, memory_bytes=100, quantum_s=0.05)
+    for _ in range(3):
+        for model in (first, second):
+            (reply,) = outbox.wait_for(submit(dispatcher, delivery(model, "hello")))
+            assert reply.error is None
+    until(lambda: dispatcher.status()["counters"]["evictions"] >= 5)
+    until(lambda: dispatcher.status()["memory"] == {"capacity": 100, "used": 60})
+
+
+def test_under_saturation_the_other_model_still_gets_its_turn(start: Start, outbox: RecordingOutbox) -> None:
+    first, second = fake_model("org/a", bytes=60, forward_s=0.01), fake_model("org/b", bytes=60)
+    dispatcher = start(first, second, memory_bytes=100, quantum_s=0.2, budget=1)
+    flood = submit(dispatcher, *(delivery(first, f"w{number}") for number in range(150)))
+    time.sleep(0.1)
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(second, "hello")))
+    assert reply.error is None
+    assert all(reply.error is None for reply in outbox.wait_for(flood))
+
+
+def test_a_model_larger_than_the_device_is_refused_and_evicts_nobody(start: Start, outbox: RecordingOutbox) -> None:
+    small, large = fake_model("org/a", bytes=60), fake_model("org/big", bytes=200)
+    dispatcher = start(small, large, memory_bytes=100)
+    outbox.wait_for(submit(dispatcher, delivery(small, "hello")))
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(large, "hello")))
+    assert reply.error is not None
+    assert (reply.error["code"], reply.error["error_class"]) == ("MODEL_LOAD_FAILED", "TOO_LARGE")
+    assert dispatcher.status()["counters"]["evictions"] == 0
+
+
+def test_simultaneous_first_requests_cause_one_load(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.3)
+    dispatcher = start(model)
+    outbox.wait_for(submit(dispatcher, *(delivery(model, f"w{number}") for number in range(20))))
+    until(lambda: dispatcher.status()["counters"]["loads"] == 1)
+
+
+def test_a_slow_load_does_not_hold_up_another_model(start: Start, outbox: RecordingOutbox) -> None:
+    slow, quick = fake_model("org/slow", load_s=5.0), fake_model("org/quick")
+    dispatcher = start(slow, quick)
+    submit(dispatcher, delivery(slow, "later"))
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(quick, "now")), timeout=4.0)
+    assert reply.error is None
+
+
+def test_a_failed_load_answers_everyone_and_cools_down(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_error="bad weights in /secret/place")
+    dispatcher = start(model)
+    replies = outbox.wait_for(submit(dispatcher, *(delivery(model, "hello") for _ in range(3))))
+    replies += outbox.wait_for(submit(dispatcher, delivery(model, "again")))
+    assert {reply.error["code"] for reply in replies if reply.error} == {"MODEL_LOAD_FAILED"}
+    assert "secret" not in str(replies)
+    until(lambda: dispatcher.status()["counters"]["load_failures"] == 1)
+
+
+def test_expired_entries_never_run(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=1.0)
+    dispatcher = start(model)
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(model, "late", timeout_s=0.3)))
+    assert reply.error is not None and reply.error["code"] == "EXPIRED"
+    assert outbox.started_ids == []
+
+
+def test_cancelled_entries_never_run(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.5)
+    dispatcher = start(model)
+    kept, dropped = submit(dispatcher, delivery(model, "kept"), delivery(model, "dropped"))
+    dispatcher.cancel(dropped)
+    replies = outbox.wait_for([kept, dropped])
+    assert replies[0].error is None
+    assert replies[1].error is not None and replies[1].error["code"] == "CANCELLED"
+    assert outbox.started_ids == [kept]
+
+
+def test_vectors_that_are_not_finite_are_refused(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.2)
+    dispatcher = start(model)
+    replies = outbox.wait_for(submit(dispatcher, *(delivery(model, text) for text in ("fine", "zzznan", "fine too"))))
+    assert [reply.error["code"] if reply.error else None for reply in replies] == [None, "NON_FINITE_OUTPUT", None]
+
+
+def test_a_hung_forward_is_ended_and_its_mates_are_answered(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a")
+    dispatcher = start(model, hang_s=0.5)
+    replies = outbox.wait_for(submit(dispatcher, delivery(model, "hang"), delivery(model, "good")), timeout=60)
+    assert replies[0].error is not None and replies[0].error["code"] == "WORKER_LOST"
+    assert replies[1].error is None
+
+
+def test_pinned_models_load_unasked_and_stay(start: Start, outbox: RecordingOutbox) -> None:
+    pinned, other = fake_model("org/p", bytes=60, pinned=True), fake_model("org/b", bytes=60)
+    dispatcher = start(pinned, other, memory_bytes=100)
+    until(lambda: model_status(dispatcher, "org/p").get("state") == "loaded")
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(other, "hello")))
+    assert reply.error is not None and reply.error["error_class"] == "TOO_LARGE"
+
+
+def test_draining_finishes_the_device_and_returns_the_rest(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", forward_s=0.5)
+    dispatcher = start(model, budget=1)
+    outbox.wait_for(submit(dispatcher, delivery(model, "warm")))
+    flying, queued = submit(dispatcher, delivery(model, "flying"), delivery(model, "queued"))
+    until(lambda: flying in outbox.started_ids)
+    dispatcher.drain(5.0)
+    assert outbox.returned == [queued]
+    assert outbox.wait_for([flying])[0].error is None
+    assert not dispatcher.alive
+
+
+def test_the_same_request_delivered_twice_runs_once_and_settles_both(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=0.3)
+    dispatcher = start(model)
+    first = delivery(model, "hello")
+    again = type(first)(first.request, first.load, redelivered=True)
+    submit(dispatcher, first, again)
+    until(lambda: len(outbox.replies) == 2)
+    assert outbox.started_ids == [first.request.id]
+
+
+def test_a_request_for_a_model_the_catalog_lacks_is_refused(
+    start: Start, outbox: RecordingOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.dispatcher.UNKNOWN_GRACE_S", 0.3)
+    dispatcher = start(fake_model("org/a"))
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(fake_model("org/gone"), "hello")))
+    assert reply.error is not None and reply.error["code"] == "MODEL_NOT_FOUND"

@@ -1,0 +1,75 @@
+"""The ledger and the plan for room."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.residency import Ledger, Resident, Room, plan_room
+
+RESIDENTS = st.lists(
+    st.builds(
+        Resident,
+        digest=st.uuids().map(str),
+        size=st.integers(1, 40),
+        last_used=st.floats(0, 100),
+        pinned=st.booleans(),
+        leased=st.booleans(),
+        keeps_place=st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(residents=RESIDENTS, slack=st.integers(0, 50), need=st.integers(1, 200))
+def test_a_plan_evicts_only_who_may_leave_and_makes_enough_room(
+    residents: list[Resident], slack: int, need: int
+) -> None:
+    capacity = sum(resident.size for resident in residents) + slack
+    room = plan_room(capacity, slack, need, residents)
+    leaving = [resident for resident in residents if resident.digest in room.evict]
+    assert not any(resident.pinned or resident.leased or resident.keeps_place for resident in leaving)
+    if not room.wait and not room.impossible:
+        assert slack + sum(resident.size for resident in leaving) >= need
+        assert all(slack + sum(r.size for r in leaving if r is not spare) < need for spare in leaving)
+    else:
+        assert room.evict == ()
+
+
+@given(sizes=st.lists(st.integers(1, 40), max_size=20))
+def test_the_ledger_never_promises_more_than_it_has(sizes: list[int]) -> None:
+    ledger = Ledger(100)
+    for number, size in enumerate(sizes):
+        if size > ledger.free:
+            with pytest.raises(ValueError, match="do not fit"):
+                ledger.reserve(str(number), size)
+        else:
+            ledger.reserve(str(number), size)
+        assert 0 <= ledger.free <= 100
+
+
+def test_the_idle_model_that_makes_enough_room_leaves_alone() -> None:
+    residents = [Resident("a", 6, last_used=1.0), Resident("b", 3, last_used=2.0)]
+    assert plan_room(10, 1, 5, residents) == Room(evict=("a",))
+
+
+def test_a_need_beyond_the_device_evicts_nobody() -> None:
+    assert plan_room(10, 4, 11, [Resident("a", 6, last_used=1.0)]) == Room(impossible=True)
+
+
+def test_of_two_equal_models_the_less_recently_used_leaves() -> None:
+    residents = [Resident("a", 4, last_used=1.0), Resident("b", 4, last_used=2.0)]
+    assert plan_room(8, 0, 4, residents) == Room(evict=("a",))
+
+
+def test_two_older_small_models_leave_before_a_newer_large_one() -> None:
+    residents = [Resident("a", 2, 1.0), Resident("b", 2, 2.0), Resident("c", 4, 3.0)]
+    assert plan_room(8, 0, 4, residents) == Room(evict=("a", "b"))
+
+
+def test_a_small_model_stays_when_a_larger_one_leaves_anyway() -> None:
+    residents = [Resident("small", 1, 1.0), Resident("large", 6, 2.0)]
+    assert plan_room(7, 0, 5, residents) == Room(evict=("large",))
+
+
+def test_a_leased_model_is_waited_for() -> None:
+    assert plan_room(8, 0, 4, [Resident("a", 8, 1.0, leased=True)]) == Room(wait=True)

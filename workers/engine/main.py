@@ -1,0 +1,122 @@
+"""The engine's loop: forwards one at a time on the main thread, loads beside them on their own threads."""
+
+import logging
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.spec import ModelSpec
+from workers.engine import memory, pipe
+from workers.families import LoadedModel, family
+
+log = logging.getLogger("shoal.engine")
+
+
+class Engine:
+    """Holds loaded models by digest. Only the main thread runs forwards and unloads, so they never overlap."""
+
+    def __init__(self, sock: socket.socket, device: str) -> None:
+        self._sock = sock
+        self._device = device
+        self._models: dict[str, LoadedModel] = {}
+        self._work: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._send_lock = threading.Lock()
+
+    def run(self) -> None:
+        """Serve until the pipe closes."""
+        threading.Thread(target=self._read, name="pipe", daemon=True).start()
+        while (message := self._work.get()) is not None:
+            match message["op"]:
+                case "forward":
+                    self._forward(message)
+                case "unload":
+                    self._unload(message["digest"])
+
+    def _read(self) -> None:
+        for message in pipe.read_messages(self._sock):
+            if message["op"] == "load":
+                threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
+            else:
+                self._work.put(message)
+        self._work.put(None)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = pipe.frame(message)
+        with self._send_lock:
+            self._sock.sendall(data)
+
+    def _load(self, message: Mapping[str, Any]) -> None:
+        digest, started = message["digest"], time.monotonic()
+        try:
+            model, size = self._load_model(message)
+        except Exception as error:  # a load may fail in any way its library can; the dispatcher answers the callers
+            log.warning("load failed", extra={"digest": digest}, exc_info=True)
+            memory.give_back()
+            self._send({"op": "load_failed", "digest": digest, "kind": _kind(error), "message": _summary(error)})
+            return
+        self._models[digest] = model
+        self._send(
+            {
+                "op": "loaded",
+                "digest": digest,
+                "bytes": size,
+                "packed": model.packed,
+                "facts": dict(model.facts()),
+                "seconds": time.monotonic() - started,
+            }
+        )
+
+    def _load_model(self, message: Mapping[str, Any]) -> tuple[LoadedModel, int]:
+        spec = ModelSpec.from_wire(message["spec"])
+        folder = Path(message["folder"]) if message["folder"] else None
+        digest = message["digest"]
+
+        def report(share: float) -> None:
+            self._send({"op": "progress", "digest": digest, "share": float(share)})
+
+        code = family(spec.family)
+        model = code.load(spec, folder, self._device, report)
+        return model, model.bytes
+
+    def _unload(self, digest: str) -> None:
+        self._models.pop(digest, None)
+        memory.give_back()
+        self._send({"op": "unloaded", "digest": digest, "rss": memory.resident_bytes()})
+
+    def _forward(self, message: Mapping[str, Any]) -> None:
+        started = time.perf_counter()
+        try:
+            inputs = message["inputs"]
+            outputs = self._models[message["digest"]].forward(inputs, message["key"])
+            if len(outputs) != len(inputs):
+                raise RuntimeError(f"{len(inputs)} inputs gave {len(outputs)} outputs")
+        except Exception as error:  # a forward may fail in any way; the dispatcher isolates the entry that did it
+            log.warning("forward failed", extra={"batch": message["batch"]}, exc_info=True)
+            kind = _kind(error)
+            if kind == "memory":
+                memory.give_back()
+            self._send({"op": "failed", "batch": message["batch"], "kind": kind, "message": _summary(error)})
+            return
+        seconds = time.perf_counter() - started
+        self._send({"op": "done", "batch": message["batch"], "outputs": list(outputs), "seconds": seconds})
+
+
+def _kind(error: BaseException) -> str:
+    return "memory" if memory.is_out_of_memory(error) else "error"
+
+
+def _summary(error: BaseException) -> str:
+    """For the operator's eyes (logs, admin); never sent to a caller, since libraries quote inputs in messages."""
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def main(fd: int, device: str) -> None:
+    # The worker decides when an engine ends: by closing the pipe. Ctrl-C reaches the whole terminal group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    Engine(socket.socket(fileno=fd), device).run()

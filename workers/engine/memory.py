@@ -1,0 +1,42 @@
+"""What memory an engine really uses and how it gives memory back; torch is asked only where it is already loaded."""
+
+import ctypes
+import ctypes.util
+import gc
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def resident_bytes() -> int:
+    """Resident set of this process; its peak where the system does not tell the present."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether trying again with less, or with more room, may help."""
+    if isinstance(error, MemoryError):
+        return True
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return False
+    # torch's CPU allocator raises a plain RuntimeError whose text is the only sign
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def give_back() -> None:
+    """Return freed memory to the device and to the operating system."""
+    gc.collect()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    libc = ctypes.util.find_library("c")
+    if libc and sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(libc), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

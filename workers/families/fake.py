@@ -1,0 +1,122 @@
+"""A family without weights or torch: it sleeps as long as it is told and answers what can be checked.
+
+Ships because tests and benches need models whose load time, forward time, memory and faults are known.
+Load options (`load:` of the entry), all optional:
+
+    load_s          seconds a load takes
+    load_error      message of the error every load raises
+    bytes           device memory the model claims
+    forward_s       seconds per forward
+    s_per_cost      seconds per cost of a forward, on top
+    dims            width of the vectors (entry's `dims.dense`)
+    packed          cost model: plain sum (default) or longest times count
+    memory_cost     largest batch cost that "fits"; beyond it the forward raises MemoryError
+
+Words in a text trigger faults: `boom` raises, `zzznan` gives a NaN vector, `segfault` kills the engine process,
+`hang` sleeps for an hour. Vectors are a function of the text alone: a seed from its SHA-256, unit length.
+"""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import InvalidInput, NonFiniteOutput, ShoalError
+from protocol.spec import ModelSpec
+from workers.families import Prepared
+
+DEFAULT_BYTES = 1 << 20
+DEFAULT_DIMS = 8
+
+
+def vector(text: str, dims: int) -> np.ndarray:
+    """The unit vector the fake answers for `text`; tests compute it on their own side to see swapped replies."""
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    raw = np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+    return raw / np.linalg.norm(raw)
+
+
+class FakePreparer:
+    """One token per whitespace word, at least one."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+
+    def prepare(self, items: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[Prepared | ShoalError]:
+        return [self._prepare(item) for item in items]
+
+    def _prepare(self, item: Mapping[str, Any]) -> Prepared | ShoalError:
+        text = item.get("text")
+        if not isinstance(text, str):
+            return InvalidInput("the fake family reads text only", param="text")
+        tokens = max(len(text.split()), 1)
+        limit = self._spec.max_tokens or tokens
+        return Prepared({"text": text}, min(tokens, limit), min(tokens, limit), truncated=tokens > limit)
+
+    def finish(self, output: Mapping[str, Any], prepared: Prepared, options: Mapping[str, Any]) -> dict[str, Any]:
+        values = output["dense"]
+        if not np.isfinite(values).all():
+            raise NonFiniteOutput(f"model {self._spec.model!r} gave a vector that is not finite")
+        dense = {"dims": len(values), "dtype": "float32", "values": values}
+        return {"dense": dense, "tokens": prepared.tokens, "truncated": prepared.truncated}
+
+
+class FakeModel:
+    """Sleeps, then answers from the text."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._load = spec.load
+        self._dims = spec.dims.get("dense", DEFAULT_DIMS)
+        self.packed: bool = spec.load.get("packed", True)
+        self.bytes: int = spec.load.get("bytes", DEFAULT_BYTES)
+
+    def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
+        texts = [inputs["text"] for inputs in batch]
+        self._fault(texts)
+        lengths = [max(len(text.split()), 1) for text in texts]
+        cost = sum(lengths) if self.packed else max(lengths) * len(lengths)
+        if cost > self._load.get("memory_cost", cost):
+            raise MemoryError(f"cost {cost} does not fit")
+        time.sleep(self._load.get("forward_s", 0.0) + cost * self._load.get("s_per_cost", 0.0))
+        return [{"dense": self._vector(text)} for text in texts]
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"dims": self._dims, "dtype": "float32"}
+
+    def _vector(self, text: str) -> np.ndarray:
+        if "zzznan" in text.split():
+            return np.full(self._dims, np.nan, np.float32)
+        return vector(text, self._dims)
+
+    @staticmethod
+    def _fault(texts: Sequence[str]) -> None:
+        words = {word for text in texts for word in text.split()}
+        if "segfault" in words:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if "boom" in words:
+            raise RuntimeError("boom")
+        if "hang" in words:
+            time.sleep(3600)
+
+
+def preparer(spec: ModelSpec, folder: Path | None) -> FakePreparer:
+    return FakePreparer(spec)
+
+
+def estimate_bytes(spec: ModelSpec, folder: Path | None) -> int:
+    return int(spec.load.get("bytes", DEFAULT_BYTES))
+
+
+def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> FakeModel:
+    steps = 10
+    for step in range(steps):
+        time.sleep(spec.load.get("load_s", 0.0) / steps)
+        report((step + 1) / steps)
+    if "load_error" in spec.load:
+        raise RuntimeError(spec.load["load_error"])
+    return FakeModel(spec)

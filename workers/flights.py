@@ -1,0 +1,160 @@
+"""Batches at the engines: sent, awaited, collected; and what becomes of them when a forward or its engine fails.
+
+A batch that failed is retried by halves, each half running as it is, until the entry that breaks forwards stands alone
+and is refused. An engine that dies or hangs is replaced; what was loaded in it is absent again.
+"""
+
+import itertools
+import logging
+import selectors
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import InferenceError, ResourceExhausted, ShoalError, WorkerLost
+from workers.batching import Entry, batch_cost
+from workers.engines import EngineProcess
+from workers.jobs import Job
+from workers.served import ServedModel
+
+if TYPE_CHECKING:
+    from workers.dispatcher import Dispatcher
+
+log = logging.getLogger("shoal.flights")
+
+ENGINE_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One batch on its way; `cost` is what its forward costs, padding included."""
+
+    id: int
+    model: ServedModel
+    batch: list[Entry]
+    cost: int
+    launched: float
+
+
+class Flights:
+    """Part of the dispatcher, on its thread: engines by bundle, flights by id."""
+
+    def __init__(self, dispatcher: "Dispatcher") -> None:
+        self._dispatcher = dispatcher
+        self._config = dispatcher.config
+        self._engines: dict[str, EngineProcess] = {}
+        self._flights: dict[int, Flight] = {}
+        self._ids = itertools.count(1)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._flights) < self._config.depth
+
+    def engine(self, bundle: str) -> EngineProcess:
+        """The engine of `bundle`, started on first need."""
+        if bundle not in self._engines:
+            self._engines[bundle] = EngineProcess(self._config, bundle, self._dispatcher.selector)
+        return self._engines[bundle]
+
+    def send(self, model: ServedModel, batch: list[Entry], now: float) -> None:
+        cost = batch_cost([entry.cost for entry in batch], model.packed)
+        flight = Flight(next(self._ids), model, batch, cost, now)
+        self._flights[flight.id] = flight
+        model.forwards += 1
+        model.last_used = now
+        model.largest = max(model.largest[0], len(batch)), max(model.largest[1], cost)
+        self.engine(model.spec.bundle).send(
+            {
+                "op": "forward",
+                "batch": flight.id,
+                "digest": model.spec.digest,
+                "key": batch[0].prepared.key,
+                "inputs": [entry.prepared.inputs for entry in batch],
+            }
+        )
+
+    def jobs(self) -> set[Job]:
+        """Unfinished requests with something on the device."""
+        return {entry.job for flight in self._flights.values() for entry in flight.batch if not entry.job.done}
+
+    def serve_engine(self, engine: EngineProcess, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            engine.flush()
+        try:
+            for message in engine.receive():
+                self._handle(message)
+        except EOFError:
+            self._replace(engine, "died")
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        match message["op"]:
+            case "done":
+                self._land(message)
+            case "failed":
+                flight = self._take(message["batch"])
+                log.warning("forward failed: %s", message["message"], extra={"model": flight.model.spec.model})
+                self._split(flight, message["kind"])
+            case _:
+                self._dispatcher.loading.handle(message)
+
+    def _take(self, flight_id: int) -> Flight:
+        flight = self._flights.pop(flight_id)
+        flight.model.forwards -= 1
+        return flight
+
+    def _land(self, message: dict[str, Any]) -> None:
+        flight = self._take(message["batch"])
+        counters = self._dispatcher.counters
+        counters["forwards"] += 1
+        counters["items"] += len(flight.batch)
+        counters["cost"] += flight.cost
+        flight.model.pace.observe(flight.cost, message["seconds"])
+        self._dispatcher.collect(flight.batch, message["outputs"], message["seconds"])
+
+    def _split(self, flight: Flight, kind: str) -> None:
+        """Retry by halves; an entry that failed alone is refused with the error of its `kind`."""
+        batch = [entry for entry in flight.batch if not entry.job.done]
+        for entry in batch:
+            entry.crashes += 1
+        if kind == "memory":
+            flight.model.pace.lower(flight.cost)
+        # alone in a dying engine may be bad luck once: the engine may have been killed from outside
+        if len(batch) == 1 and (kind != "lost" or batch[0].crashes > 1):
+            self._dispatcher.collect(batch, [_alone(kind, flight)], 0.0)
+            return
+        self._dispatcher.counters["retries"] += 1
+        middle = (len(batch) + 1) // 2
+        flight.model.suspects += [part for part in (batch[:middle], batch[middle:]) if part]
+
+    def end_hung(self, now: float) -> None:
+        """Replace an engine whose forward has not come back for too long: a wedged kernel cannot be interrupted."""
+        for flight in list(self._flights.values()):
+            if now - flight.launched > self._config.hang_s:
+                engine = self._engines[flight.model.spec.bundle]
+                self._replace(engine, f"a forward took longer than {self._config.hang_s:g} s")
+                return
+
+    def _replace(self, engine: EngineProcess, reason: str) -> None:
+        how = engine.kill()
+        log.error("engine lost: %s", reason, extra={"bundle": engine.bundle, "pid": engine.pid, "exit": how})
+        del self._engines[engine.bundle]
+        self._dispatcher.counters["engine_restarts"] += 1
+        lost = [flight for flight in self._flights.values() if flight.model.spec.bundle == engine.bundle]
+        self._dispatcher.loading.engine_lost(engine.bundle)
+        for flight in lost:
+            self._split(self._take(flight.id), "lost")
+
+    def engines(self) -> list[dict[str, Any]]:
+        return [{"bundle": engine.bundle, "pid": engine.pid} for engine in self._engines.values()]
+
+    def close(self) -> None:
+        for engine in self._engines.values():
+            engine.close(ENGINE_GRACE_S)
+
+
+def _alone(kind: str, flight: Flight) -> ShoalError:
+    name = flight.model.spec.model
+    if kind == "memory":
+        return ResourceExhausted(f"the item does not fit into the memory that model {name!r} has left")
+    if kind == "lost":
+        return WorkerLost(f"the item ended the process that runs model {name!r}")
+    return InferenceError(f"model {name!r} failed on the item")

@@ -1,0 +1,94 @@
+"""A request on its way through one worker: from delivery through its items' forwards to one reply."""
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.errors import InferenceError, ShoalError
+from protocol.messages import Request
+from protocol.replies import Reply
+from workers.deliveries import Delivery
+from workers.families import Prepared, Preparer
+
+log = logging.getLogger("shoal.jobs")
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Owned by the dispatcher thread until it is `done`; then only its `reply` runs, on the reply thread."""
+
+    deliveries: list[Delivery]  # more than one when the broker delivered the same request again
+    arrival: float
+    expires: float  # both time.monotonic()
+    preparer: Preparer | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    prepared: list[Prepared | ShoalError] = field(default_factory=list)
+    outcomes: list[Any] = field(default_factory=list)  # raw output or ShoalError, by item
+    missing: int = 0
+    launched: float | None = None
+    prepare_s: float = 0.0
+    forward_s: float = 0.0
+    done: bool = False
+
+    @property
+    def request(self) -> Request:
+        return self.deliveries[0].request
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    def expect(self, prepared: list[Prepared | ShoalError], options: dict[str, Any]) -> None:
+        """Await one forward per prepared item; items that could not be prepared have their outcome already."""
+        self.prepared, self.options = prepared, options
+        self.outcomes = [item if isinstance(item, ShoalError) else None for item in prepared]
+        self.missing = self.outcomes.count(None)
+
+    def put(self, index: int, outcome: Any) -> bool:
+        """Record one item's outcome; True when it was the last."""
+        self.outcomes[index] = outcome
+        self.missing -= 1
+        return self.missing == 0
+
+    def timing(self) -> dict[str, float]:
+        """Milliseconds spent in this worker's stages."""
+        queued = (self.launched or time.monotonic()) - self.arrival - self.prepare_s
+        return {
+            "queue": max(queued, 0.0) * 1e3,
+            "prepare": self.prepare_s * 1e3,
+            "forward": self.forward_s * 1e3,
+        }
+
+    def reply(self, worker: str) -> Reply:
+        """Post-process every item. An `extract` item may fail alone; elsewhere one failed item fails the call."""
+        started = time.perf_counter()
+        results = [self._finish(index) for index in range(len(self.outcomes))]
+        timing = self.timing()
+        timing["finish"] = (time.perf_counter() - started) * 1e3
+        if self.request.primitive != "extract":
+            for result in results:
+                if "error" in result:
+                    return Reply(self.id, error=result["error"], timing=timing, worker=worker)
+        return Reply(self.id, results=results, timing=timing, worker=worker)
+
+    def _finish(self, index: int) -> dict[str, Any]:
+        outcome = self.outcomes[index]
+        try:
+            if isinstance(outcome, ShoalError):
+                raise outcome
+            prepared = self.prepared[index]
+            assert self.preparer is not None and isinstance(prepared, Prepared)
+            return self.preparer.finish(outcome, prepared, self.options)
+        except ShoalError as error:
+            return {"error": at_item(error, index).to_wire()}
+        except Exception:  # post-processing runs library code; its failure is this item's alone
+            log.exception("finish failed", extra={"request_id": self.id})
+            return {"error": InferenceError("the model's output could not be read", param=f"items[{index}]").to_wire()}
+
+
+def at_item(error: ShoalError, index: int) -> ShoalError:
+    """The same error, its `param` naming the item it is about."""
+    if error.param is None or not error.param.startswith("items["):
+        error.param = f"items[{index}]" + (f".{error.param}" if error.param else "")
+    return error

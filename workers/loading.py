@@ -1,0 +1,237 @@
+"""Moving models on and off the device: find files, make room, load, evict, fail with a cooldown.
+
+Loads run beside serving, one per model, several at once. Who has waited longest gets room first, and what it waits for
+is not given to a later one, so a large model is not starved by small ones.
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from protocol.errors import ModelLoadFailed, ShoalError
+from workers.prepare import Files
+from workers.residency import Ledger, Resident, plan_room
+from workers.served import ServedModel, State
+
+if TYPE_CHECKING:
+    from workers.dispatcher import Dispatcher
+
+log = logging.getLogger("shoal.loading")
+
+LONGEST_COOLDOWN_S = 1800.0
+LOADS_LOST_BEFORE_FAILING = 3
+ON_DEVICE = (State.LOADING, State.LOADED, State.UNLOADING)
+
+
+class Loading:
+    """Part of the dispatcher, on its thread: owns the ledger and every model's state."""
+
+    def __init__(self, dispatcher: "Dispatcher") -> None:
+        self._dispatcher = dispatcher
+        self._config = dispatcher.config
+        self._ledger = Ledger(dispatcher.config.memory_bytes)
+
+    # -- what should be loaded ---------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """Bring every wanted model one step nearer to the device, longest waiting first."""
+        wanted = [model for model in self._dispatcher.models.values() if self._is_wanted(model)]
+        for model in sorted(wanted, key=lambda model: model.urgency(now), reverse=True):
+            if model.files is None:
+                self._find(model)
+            elif model.state in (State.ABSENT, State.FAILED):
+                model.state = State.WAITING
+        for model in self._dispatcher.models.values():
+            model.yielding = False
+        for model in sorted(wanted, key=lambda model: model.urgency(now), reverse=True):
+            if model.state is State.WAITING and not self._make_room(model, now):
+                return
+
+    def _is_wanted(self, model: ServedModel) -> bool:
+        if model.state in ON_DEVICE or model.state is State.FETCHING:
+            return False
+        if model.state is State.FAILED and time.monotonic() < model.retry_at:
+            return False
+        return model.has_work or model.is_pinned
+
+    def tick(self, now: float) -> None:
+        """Follow the catalog: pinned models come, models that left it go."""
+        snapshot = self._dispatcher.catalog()
+        for entry in snapshot.models.values():
+            if entry.pinned and entry.spec.pool == self._config.pool:
+                self._dispatcher.serve(entry.spec.digest)
+        for model in list(self._dispatcher.models.values()):
+            current = snapshot.by_digest(model.spec.digest)
+            if current is not None:
+                model.model = current
+            elif not model.has_work and not model.forwards:
+                self._leave(model)
+
+    def _leave(self, model: ServedModel) -> None:
+        if model.state is State.LOADED:
+            self._unload(model, "left the catalog")
+        elif model.state in (State.ABSENT, State.WAITING, State.FAILED):
+            del self._dispatcher.models[model.spec.digest]
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def _find(self, model: ServedModel) -> None:
+        model.state = State.FETCHING
+        model.progress = 0.0
+
+        def progress(share: float) -> None:
+            model.progress = share  # a float is swapped whole; the beat only reports it
+
+        self._dispatcher.preparation.find(
+            model.spec, progress, lambda outcome: self._dispatcher.post(self._found, model, outcome)
+        )
+
+    def _found(self, model: ServedModel, outcome: Files | ShoalError) -> None:
+        if isinstance(outcome, ShoalError):
+            self._fail(model, outcome)
+            return
+        model.files = outcome
+        model.need = outcome.need
+        model.state = State.WAITING
+        self._dispatcher.resume(model, outcome.preparer)
+
+    # -- room and load -----------------------------------------------------------------------------------------
+
+    def _make_room(self, model: ServedModel, now: float) -> bool:
+        """Start the load if there is room, or start making room. False: later models must wait behind this one."""
+        loading = sum(other.state is State.LOADING for other in self._dispatcher.models.values())
+        if loading >= self._config.loads_at_once:
+            return False
+        room = plan_room(self._ledger.capacity, self._ledger.free, model.need, self._residents(model, now))
+        if room.impossible:
+            self._fail(model, _too_large(model, self._ledger.capacity))
+            return True
+        for digest in room.evict:
+            self._displace(self._dispatcher.models[digest], model)
+        if room.evict or room.wait:
+            return False
+        self._load(model, now)
+        return True
+
+    def _displace(self, victim: ServedModel, newcomer: ServedModel) -> None:
+        """Evict now, or as soon as its running forwards are back."""
+        if victim.forwards:
+            victim.yielding = True
+        else:
+            self._unload(victim, f"room for {newcomer.spec.model}")
+
+    def _residents(self, newcomer: ServedModel, now: float) -> list[Resident]:
+        urgency = newcomer.urgency(now)
+        return [
+            Resident(
+                digest=model.spec.digest,
+                size=self._ledger.held.get(model.spec.digest, 0),
+                last_used=model.last_used,
+                pinned=model.is_pinned,
+                leased=model.state is not State.LOADED,
+                keeps_place=self._keeps_place(model, urgency, now),
+            )
+            for model in self._dispatcher.models.values()
+            if model.state in ON_DEVICE
+        ]
+
+    def _keeps_place(self, model: ServedModel, newcomer_urgency: float, now: float) -> bool:
+        """With backlog, a model stays for its quantum (long enough to pay for its load), then while it is older."""
+        if not model.has_work:
+            return False
+        quantum = max(self._config.quantum_s, 2 * model.load_s)
+        return now - model.loaded_at < quantum or model.urgency(now) >= newcomer_urgency
+
+    def _load(self, model: ServedModel, now: float) -> None:
+        self._ledger.reserve(model.spec.digest, model.need)
+        model.state, model.progress, model.loaded_at = State.LOADING, 0.0, now
+        assert model.files is not None
+        folder = model.files.folder
+        self._dispatcher.flights.engine(model.spec.bundle).send(
+            {
+                "op": "load",
+                "digest": model.spec.digest,
+                "spec": model.spec.to_wire(),
+                "folder": str(folder) if folder else None,
+            }
+        )
+
+    def _unload(self, model: ServedModel, reason: str) -> None:
+        log.info("evicting: %s", reason, extra={"model": model.spec.model, "bytes": model.need})
+        self._dispatcher.counters["evictions"] += 1
+        model.state = State.UNLOADING
+        self._dispatcher.flights.engine(model.spec.bundle).send({"op": "unload", "digest": model.spec.digest})
+
+    # -- what engines say --------------------------------------------------------------------------------------
+
+    def handle(self, message: dict[str, Any]) -> None:
+        model = self._dispatcher.models[message["digest"]]
+        match message["op"]:
+            case "progress":
+                model.progress = message["share"]
+            case "loaded":
+                self._loaded(model, message)
+            case "load_failed":
+                log.warning("load failed: %s", message["message"], extra={"model": model.spec.model})
+                self._ledger.release(model.spec.digest)
+                self._fail(model, _load_failed(model, message["kind"]))
+            case "unloaded":
+                self._ledger.release(model.spec.digest)
+                model.state = State.ABSENT
+
+    def _loaded(self, model: ServedModel, message: dict[str, Any]) -> None:
+        now = time.monotonic()
+        self._ledger.settle(model.spec.digest, message["bytes"])
+        model.need, model.packed, model.facts = message["bytes"], message["packed"], message["facts"]
+        model.state, model.progress, model.error, model.failures = State.LOADED, 1.0, None, 0
+        model.load_s, model.loaded_at, model.last_used = message["seconds"], now, now
+        self._dispatcher.counters["loads"] += 1
+        log.info("loaded", extra={"model": model.spec.model, "bytes": model.need, "seconds": round(model.load_s, 2)})
+
+    def engine_lost(self, bundle: str) -> None:
+        """What was in that engine is gone; what it was loading is tried again by who still wants it."""
+        for model in self._dispatcher.models.values():
+            if model.spec.bundle == bundle and model.state in ON_DEVICE:
+                self._ledger.release(model.spec.digest)
+                was_loading = model.state is State.LOADING
+                model.state = State.ABSENT
+                if was_loading:
+                    self._load_interrupted(model)
+
+    def _load_interrupted(self, model: ServedModel) -> None:
+        """Once or twice may be an engine killed from outside; a load that keeps ending engines is given up."""
+        if model.failures + 1 < LOADS_LOST_BEFORE_FAILING:
+            model.failures += 1
+        else:
+            self._fail(model, _load_failed(model, "lost"))
+
+    def _fail(self, model: ServedModel, error: ShoalError) -> None:
+        model.failures += 1
+        cooldown = min(self._config.load_cooldown_s * 2 ** (model.failures - 1), LONGEST_COOLDOWN_S)
+        model.state, model.error = State.FAILED, error
+        model.retry_at = time.monotonic() + cooldown
+        self._dispatcher.counters["load_failures"] += 1
+        log.error("model unavailable: %s", error.message, extra={"model": model.spec.model, "cooldown_s": cooldown})
+        self._dispatcher.refuse_all(model, error)
+
+    def memory(self) -> dict[str, int]:
+        return {"capacity": self._ledger.capacity, "used": self._ledger.used}
+
+
+def _too_large(model: ServedModel, capacity: int) -> ModelLoadFailed:
+    return ModelLoadFailed(
+        f"model {model.spec.model!r} needs {model.need} bytes; the device's budget is {capacity} bytes, "
+        "some of it perhaps pinned",
+        extra={"error_class": "TOO_LARGE", "permanent": False},
+    )
+
+
+def _load_failed(model: ServedModel, kind: str) -> ModelLoadFailed:
+    reason, error_class = {
+        "memory": ("the device ran out of memory", "OOM"),
+        "lost": ("the engine process ended", "ENGINE"),
+    }.get(kind, ("it cannot be read", "UNKNOWN"))
+    return ModelLoadFailed(
+        f"model {model.spec.model!r} could not be loaded: {reason}",
+        extra={"error_class": error_class, "permanent": False},
+    )

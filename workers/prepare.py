@@ -1,0 +1,100 @@
+"""What a worker does off its dispatcher thread: find a model's files, read bodies, turn items into forward inputs."""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import InferenceError, InvalidInput, ModelLoadFailed, ShoalError
+from protocol.messages import Payload
+from protocol.spec import ModelSpec, Source
+from workers import weights
+from workers.config import WorkerConfig
+from workers.deliveries import Delivery
+from workers.families import Prepared, Preparer, family
+from workers.jobs import at_item
+
+log = logging.getLogger("shoal.prepare")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A model found on this machine: enough to prepare its items and to plan its load."""
+
+    folder: Path | None
+    preparer: Preparer
+    need: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """One request's items, ready; `seconds` were spent making them so."""
+
+    prepared: list[Prepared | ShoalError]
+    options: dict[str, Any]
+    seconds: float
+
+
+class Preparation:
+    """Two small thread pools; every call answers through a callback with a value or a ShoalError, never raises."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._finders = ThreadPoolExecutor(4, thread_name_prefix="find")
+        self._preparers = ThreadPoolExecutor(max(2, min(config.threads, 4)), thread_name_prefix="prepare")
+
+    def find(
+        self, spec: ModelSpec, progress: Callable[[float], None], answer: Callable[[Files | ShoalError], None]
+    ) -> None:
+        self._finders.submit(lambda: answer(self._find(spec, progress)))
+
+    def prepare(self, delivery: Delivery, preparer: Preparer, answer: Callable[[Items | ShoalError], None]) -> None:
+        self._preparers.submit(lambda: answer(_prepare(delivery, preparer)))
+
+    def stop(self) -> None:
+        self._finders.shutdown(wait=False, cancel_futures=True)
+        self._preparers.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self, spec: ModelSpec, progress: Callable[[float], None]) -> Files | ShoalError:
+        try:
+            folder = None
+            if spec.source != Source():
+                folder = weights.resolve(spec, self._config, progress)
+            code = family(spec.family)
+            return Files(folder, code.preparer(spec, folder), code.estimate_bytes(spec, folder))
+        except ShoalError as error:
+            return error
+        except Exception:  # a checkpoint's files may break the libraries that read them in any way
+            log.exception("files unusable", extra={"model": spec.model})
+            return ModelLoadFailed(f"the files of model {spec.model!r} could not be read; the worker's log says why")
+
+
+def _prepare(delivery: Delivery, preparer: Preparer) -> Items | ShoalError:
+    started = time.perf_counter()
+    try:
+        payload = delivery.load()
+        prepared = _prepare_items(preparer, payload)
+        if delivery.request.primitive != "extract":
+            _refuse_errors(prepared)
+    except ShoalError as error:
+        return error
+    except Exception:  # preparing runs library code over customers' input
+        log.exception("prepare failed", extra={"request_id": delivery.request.id})
+        return InferenceError("the items could not be prepared")
+    return Items(prepared, payload.options, time.perf_counter() - started)
+
+
+def _prepare_items(preparer: Preparer, payload: Payload) -> list[Prepared | ShoalError]:
+    if not payload.items:
+        raise InvalidInput("items must not be empty", param="items")
+    return preparer.prepare(payload.items, payload.options)
+
+
+def _refuse_errors(prepared: list[Prepared | ShoalError]) -> None:
+    """Only an extract item may fail alone; elsewhere the first bad item fails the call before it costs a forward."""
+    for index, outcome in enumerate(prepared):
+        if isinstance(outcome, ShoalError):
+            raise at_item(outcome, index)

@@ -1,0 +1,93 @@
+"""One model as a worker serves it: its files, its preparer, its place on the device, its backlog."""
+
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from catalog.snapshot import Model
+from protocol.errors import ShoalError
+from protocol.spec import ModelSpec
+from workers.batching import Entry, Pace, oldest, weighted_age
+from workers.jobs import Job
+from workers.prepare import Files
+
+
+class State(StrEnum):
+    """Where the weights are. Preparing items needs only the files, so it may go on in every state but ABSENT."""
+
+    ABSENT = "absent"  # not asked for yet, or evicted before
+    FETCHING = "fetching"  # files are being found, downloaded or converted
+    WAITING = "waiting"  # files are here, the device has no room yet
+    LOADING = "loading"
+    LOADED = "loaded"
+    UNLOADING = "unloading"
+    FAILED = "failed"  # until `retry_at`, callers get `error` at once
+
+
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """All state of one model, owned by the dispatcher thread."""
+
+    model: Model
+    state: State = State.ABSENT
+    files: Files | None = None
+    need: int = 0  # bytes, estimated until loaded, then measured
+    packed: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    progress: float = 0.0
+    error: ShoalError | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    loaded_at: float = 0.0
+    load_s: float = 0.0
+    last_used: float = field(default_factory=time.monotonic)
+    pace: Pace = field(default_factory=Pace)
+    arrivals: list[Job] = field(default_factory=list)  # requests waiting for the preparer
+    entries: list[Entry] = field(default_factory=list)
+    suspects: list[list[Entry]] = field(default_factory=list)  # parts of a failed batch, each runs as it is
+    forwards: int = 0  # in flight now; a lease: it is not evicted meanwhile
+    yielding: bool = False  # another model needs its room: no new forwards
+    largest: tuple[int, int] = (0, 0)  # most items and highest cost in one forward so far
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.model.spec
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.arrivals or self.entries or self.suspects)
+
+    @property
+    def can_run(self) -> bool:
+        return self.state is State.LOADED and not self.yielding and bool(self.entries or self.suspects)
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.model.pinned
+
+    def urgency(self, now: float) -> float:
+        """How long its longest waiting work has waited, weighted by lane."""
+        waiting = [*self.entries, *(entry for part in self.suspects for entry in part)]
+        if waiting:
+            return weighted_age(oldest(waiting, now), now)
+        return max((now - job.arrival for job in self.arrivals), default=0.0)
+
+    def status(self, now: float) -> dict[str, Any]:
+        """What the beat says of it."""
+        return {
+            "model": self.spec.model,
+            "digest": self.spec.digest,
+            "state": str(self.state),
+            "bytes": self.need,
+            "progress": round(self.progress, 3),
+            "packed": self.packed,
+            "facts": self.facts,
+            "pinned": self.model.pinned,
+            "idle_s": round(now - self.last_used, 1),
+            "load_s": round(self.load_s, 3),
+            "waiting": len(self.entries) + len(self.arrivals),
+            "waiting_cost": sum(entry.cost for entry in self.entries),
+            "largest_batch": {"items": self.largest[0], "cost": self.largest[1]},
+            "error": self.error.to_wire() if self.error else None,
+        }
