@@ -1,4 +1,4 @@
-"""The fleet as the admin shows it: the workers' beats in Redis, read once and parsed into frozen data."""
+"""The fleet as the admin shows it: the workers' beats and the queues in Redis, read once into frozen data."""
 
 import functools
 import json
@@ -12,31 +12,34 @@ from django.conf import settings
 
 from protocol import names
 
-SILENT_AFTER = 3.0  # seconds without a beat; a beat comes every second and expires after five
+STATES = ("loaded", "loading", "unloading", "fetching", "waiting", "failed", "absent")  # what matters most first
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A model on a worker's device, or on its way there."""
+    """A model that a worker serves: on its device, on its way there, or failed."""
 
     model: str
     state: str
     bytes: int = 0
-    progress: float | None = None  # share of the load done, 0 to 1
+    progress: float = 0.0  # share of the fetch or load done, 0 to 1
     stage: str = ""
-    packed: bool | None = None  # None: not known before the load's own check
-    last_used: float | None = None
+    packed: bool = False
+    pinned: bool = False
+    idle_s: float = 0.0
+    items: int = 0  # held by the worker and not yet run
+    cost: int = 0
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What one worker holds of one model and lane."""
+    """What waits at the broker for any worker of the pool."""
 
+    pool: str
     model: str
     lane: str
-    items: int
-    cost: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,12 @@ class Worker:
     pool: str
     device: str
     pid: int
-    started: float
-    beat: float
+    started: float | None
+    draining: bool
     capacity: int
     used: int
     engines: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
-    queues: tuple[Queue, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -61,6 +63,7 @@ class Fleet:
 
     now: float
     workers: tuple[Worker, ...] = ()
+    queues: tuple[Queue, ...] | None = None  # None: the broker is not a Redis, so this page cannot count
     problem: str = ""
 
     @property
@@ -72,83 +75,111 @@ class Fleet:
         return sum(worker.capacity for worker in self.workers)
 
     @property
-    def counters(self) -> Counter[str]:
-        """The workers' counters added up."""
-        return sum((Counter(worker.counters) for worker in self.workers), Counter())
+    def items(self) -> int:
+        """Items run since the workers started."""
+        return sum(worker.counters.get("items", 0) for worker in self.workers)
 
     @property
     def loaded(self) -> set[str]:
         """Models that at least one worker has loaded."""
-        return {resident.model for resident in self._residents() if resident.state == "loaded"}
+        return {model for model, state in self.states().items() if state == "loaded"}
 
-    def states(self) -> dict[str, tuple[Resident, ...]]:
-        """What every worker has of each model."""
-        found: dict[str, tuple[Resident, ...]] = {}
+    def states(self) -> dict[str, str]:
+        """Each model's best state over all workers."""
+        found: dict[str, str] = {}
         for resident in self._residents():
-            found[resident.model] = (*found.get(resident.model, ()), resident)
+            found[resident.model] = min(resident.state, found.get(resident.model, resident.state), key=_rank)
+        return found
+
+    def held(self) -> Counter[str]:
+        """Bytes of each model over all devices."""
+        found: Counter[str] = Counter()
+        for resident in self._residents():
+            if resident.state in ("loaded", "loading", "unloading"):
+                found[resident.model] += resident.bytes
         return found
 
     def _residents(self) -> Iterable[Resident]:
         return (resident for worker in self.workers for resident in worker.residents)
 
 
-def read(client: "redis.Redis", now: float) -> Fleet:
-    """The fleet as of `now`, in two round trips. Redis being away is an answer here, not an exception."""
+def _rank(state: str) -> int:
+    return STATES.index(state) if state in STATES else len(STATES)
+
+
+def read(state: "redis.Redis", broker: "redis.Redis | None", now: float) -> Fleet:
+    """The fleet as of `now`. Redis being away is an answer here, not an exception."""
+    pipeline = state.pipeline(transaction=False)
+    pipeline.zrange(names.WORKERS, 0, -1)
+    pipeline.zrange(names.DEMAND, 0, -1)
     try:
-        beats: dict[bytes, float] = dict(client.zrange(names.WORKERS, 0, -1, withscores=True))  # type: ignore[arg-type]
-        texts = client.mget([names.worker(worker_id.decode()) for worker_id in beats]) if beats else []
+        ids, demanded = pipeline.execute()
+        beats = state.mget([names.worker(worker_id.decode()) for worker_id in ids]) if ids else []
+        depths = _depths(broker, demanded) if broker is not None else None
     except redis.RedisError as error:
         return Fleet(now, problem=f"Redis does not answer ({type(error).__name__}), so the fleet is not known.")
-    found = zip(beats.values(), texts, strict=True)
-    workers = [_worker(json.loads(text), beat) for beat, text in found if text is not None]
-    return Fleet(now, tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))))
+    workers = [_worker(json.loads(beat)) for beat in beats if beat is not None]
+    return Fleet(now, tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))), depths)
 
 
-def _worker(beat: Mapping[str, Any], at: float) -> Worker:
+def _depths(broker: "redis.Redis", queue_names: Iterable[bytes]) -> tuple[Queue, ...]:
+    names_sorted = sorted(name.decode() for name in queue_names)
+    pipeline = broker.pipeline(transaction=False)
+    for name in names_sorted:
+        pipeline.llen(name)
+    found = zip(names_sorted, pipeline.execute(), strict=True)
+    return tuple(_queue(name, depth) for name, depth in found if depth)
+
+
+def _queue(name: str, messages: int) -> Queue:
+    """The inverse of names.queue: a pool has no dot in its name, a lane neither, a model may."""
+    _, pool, rest = name.split(".", 2)
+    model, _, lane = rest.rpartition(".")
+    return Queue(pool, model.replace("__", "/"), lane, messages)
+
+
+def _worker(beat: Mapping[str, Any]) -> Worker:
     memory = beat.get("memory", {})
+    residents = [_resident(model) for model in beat.get("models", ()) if model.get("state") != "absent"]
     return Worker(
         id=beat["id"],
         pool=beat.get("pool", ""),
         device=beat.get("device", ""),
         pid=beat.get("pid", 0),
-        started=beat.get("started", at),
-        beat=at,
+        started=beat.get("started"),
+        draining=beat.get("draining", False),
         capacity=memory.get("capacity", 0),
         used=memory.get("used", 0),
-        engines=tuple(f"{engine['bundle']}: {engine['state']}" for engine in beat.get("engines", ())),
-        residents=tuple(_resident(model) for model in beat.get("models", ())),
-        queues=tuple(_queue(beat.get("pool", ""), name, depth) for name, depth in beat.get("queues", {}).items()),
+        engines=tuple(f"{engine['bundle']} ({engine['state']})" for engine in beat.get("engines", ())),
+        residents=tuple(sorted(residents, key=lambda resident: (_rank(resident.state), resident.model))),
         counters=beat.get("counters", {}),
     )
 
 
 def _resident(model: Mapping[str, Any]) -> Resident:
+    error = model.get("error") or {}
     return Resident(
         model=model["model"],
         state=model.get("state", ""),
-        bytes=model.get("bytes") or 0,
-        progress=model.get("progress"),
-        stage=model.get("stage") or "",
-        packed=model.get("packed"),
-        last_used=model.get("last_used"),
-        error=_error_text(model.get("error")),
+        bytes=model.get("bytes", 0),
+        progress=model.get("progress", 0.0),
+        stage=model.get("stage", ""),
+        packed=model.get("packed", False),
+        pinned=model.get("pinned", False),
+        idle_s=model.get("idle_s", 0.0),
+        items=model.get("waiting", 0),
+        cost=model.get("waiting_cost", 0),
+        error=error.get("message", ""),
     )
 
 
-def _error_text(error: Any) -> str:
-    return str(error.get("message", "")) if isinstance(error, dict) else str(error or "")
-
-
-def _queue(pool: str, name: str, depth: Mapping[str, int]) -> Queue:
-    model, _, lane = name.removeprefix(f"shoal.{pool}.").rpartition(".")
-    return Queue(model.replace("__", "/"), lane, depth.get("items", 0), depth.get("cost", 0))
-
-
 @functools.lru_cache(maxsize=4)
-def connection(url: str) -> "redis.Redis":
+def _connection(url: str) -> "redis.Redis":
     """One client per URL, with timeouts short enough for a page that is asked for every second."""
     return redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
 
 
 def current(now: float) -> Fleet:
-    return read(connection(settings.SHOAL_REDIS_URL), now)
+    is_redis = settings.SHOAL_BROKER_URL.startswith(("redis://", "rediss://"))
+    broker = _connection(settings.SHOAL_BROKER_URL) if is_redis else None
+    return read(_connection(settings.SHOAL_REDIS_URL), broker, now)

@@ -62,9 +62,15 @@ def _files(folder: Path, problems: list[str]) -> list[Path]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(file.read_bytes(), Loader=_StrictLoader)  # a SafeLoader
+        return read(file.read_bytes())
     except OSError as error:
         raise schema.EntryError([f"cannot be read: {error.strerror}"]) from None
+
+
+def read(text: str | bytes) -> dict[str, Any]:
+    """The document in a text of YAML, not yet checked against the schema. Raises EntryError."""
+    try:
+        document = yaml.load(text, Loader=_StrictLoader)  # a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise schema.EntryError([f"is not valid YAML: {_one_line(error)}"]) from None
     if not isinstance(document, dict):

@@ -31,13 +31,18 @@ def percent(share: float) -> str:
 
 
 @register.filter
-def since(moment: float, now: float) -> str:
-    """The time from `moment` to `now` in its largest unit: "3 h"."""
-    seconds = max(0.0, now - moment)
+def human_seconds(seconds: float) -> str:
+    """Its largest unit alone: 11000 → "3 h"."""
     for span, unit in _SPANS:
         if seconds >= span:
             return f"{int(seconds // span)} {unit}"
     return "0 s"
+
+
+@register.filter
+def since(moment: float, now: float) -> str:
+    """The time from `moment` to `now`."""
+    return human_seconds(now - moment)
 
 
 @register.filter

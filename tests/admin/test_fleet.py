@@ -1,0 +1,145 @@
+"""What the fleet page says, from beats in a real Redis."""
+
+import time
+
+import pytest
+import redis
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from admin import fleet
+from protocol import names
+from tests.admin.conftest import GIB, Beat, resident
+
+EVIL = "<img src=x onerror=alert(1)>\"'"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def page(client: Client, path: str = "/admin/fleet/") -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_a_worker_is_shown_with_its_models_in_bytes(admin_client: Client, beat: Beat) -> None:
+    beat("gpu-1", device="cuda:0", models=[resident(MINILM, bytes=90 << 20)])
+
+    text = page(admin_client)
+
+    assert "gpu-1" in text and "cuda:0" in text
+    assert MINILM in text and "90 MiB" in text and "packed" in text
+    assert "1.0 GiB of 4.0 GiB" in text
+
+
+def test_a_load_shows_how_far_it_is(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident(MINILM, state="loading", progress=0.42)])
+
+    text = page(admin_client)
+
+    assert "42%" in text and 'value="0.420"' in text
+
+
+def test_a_failed_model_shows_why(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident(MINILM, state="failed", error={"code": "MODEL_LOAD_FAILED", "message": "no such file"})])
+
+    assert "no such file" in page(admin_client)
+
+
+def test_counters_and_waiting_work_are_shown(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident(MINILM, waiting=17, waiting_cost=4321)], counters={"items": 345, "load_failures": 3})
+
+    text = page(admin_client)
+
+    assert "load failures" in text and ">3<" in text
+    assert ">17<" in text and "4\u202f321" in text
+
+
+def test_queues_at_the_broker_are_counted(admin_client: Client, beat: Beat, state: "redis.Redis") -> None:
+    beat()
+    queue = names.queue("default", "org/a.b", "bulk")
+    state.zadd(names.DEMAND, {queue: time.time()})
+    state.rpush(queue, *[b"message"] * 5)
+
+    found = fleet.current(time.time())
+
+    assert found.queues == (fleet.Queue("default", "org/a.b", "bulk", 5),)
+    assert "org/a.b" in page(admin_client)
+
+
+def test_a_worker_that_stopped_beating_is_gone(beat: Beat, state: "redis.Redis") -> None:
+    beat("dead")
+    state.delete(names.worker("dead"))
+
+    assert fleet.current(time.time()).workers == ()
+
+
+def test_no_worker_is_said_in_words(admin_client: Client, state: "redis.Redis") -> None:
+    assert "No worker runs" in page(admin_client)
+
+
+@pytest.mark.usefixtures("db")
+def test_redis_being_away_is_said_in_words(admin_client: Client, settings: Settings) -> None:
+    settings.SHOAL_REDIS_URL = settings.SHOAL_BROKER_URL = "redis://127.0.0.1:1/0"
+
+    assert "Redis does not answer" in page(admin_client)
+    assert "Redis does not answer" in page(admin_client, "/admin/")
+
+
+def test_a_broker_that_is_no_redis_is_not_asked(admin_client: Client, beat: Beat, settings: Settings) -> None:
+    beat()
+    settings.SHOAL_BROKER_URL = "amqp://127.0.0.1:1//"
+
+    assert "The broker is not a Redis" in page(admin_client)
+
+
+@pytest.mark.parametrize("path", ["/admin/fleet/", "/admin/fleet/live/", "/admin/live/"])
+def test_fleet_pages_want_a_login(client: Client, db: None, path: str) -> None:
+    response = client.get(path)
+
+    assert response.status_code == 302
+    assert response["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("path", ["/admin/fleet/", "/admin/fleet/live/", "/admin/live/"])
+def test_staff_without_permission_do_not_see_the_fleet(client: Client, db: None, path: str) -> None:
+    client.force_login(User.objects.create_user("clerk", password="x", is_staff=True))
+
+    assert client.get(path).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/admin/fleet/", "/admin/fleet/live/", "/admin/", "/admin/live/"])
+def test_names_in_beats_are_escaped(admin_client: Client, beat: Beat, state: "redis.Redis", path: str) -> None:
+    queue = names.queue("default", EVIL, "bulk")
+    state.zadd(names.DEMAND, {queue: time.time()})
+    state.rpush(queue, b"message")
+    beat(
+        EVIL,
+        pool=EVIL,
+        device=EVIL,
+        engines=[{"bundle": EVIL, "pid": 1, "state": EVIL}],
+        models=[resident(EVIL, state=EVIL, error={"message": EVIL}), resident(EVIL, state="loading", stage=EVIL)],
+        counters={EVIL: 1},
+    )
+
+    assert "<img src=x" not in page(admin_client, path)
+
+
+def test_the_live_part_is_the_page_without_its_frame(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident(MINILM)])
+
+    response = admin_client.get("/admin/fleet/live/")
+
+    assert MINILM in response.content.decode() and "<html" not in response.content.decode()
+    assert response["Cache-Control"] == "no-store"
+
+
+def test_the_best_state_of_a_model_counts(beat: Beat) -> None:
+    beat("a", models=[resident(MINILM, state="failed")])
+    beat("b", models=[resident(MINILM, state="loaded", bytes=GIB)])
+
+    found = fleet.current(time.time())
+
+    assert found.states() == {MINILM: "loaded"}
+    assert found.loaded == {MINILM}
+    assert found.held()[MINILM] == GIB
