@@ -3,8 +3,8 @@
 It waits on one selector for three things: what other threads put into its inbox (deliveries, cancels, prepared items,
 found files), what engines send, and the clock. After each it schedules: loads first, then forwards.
 
-A request's way through here: `_accept` → files found (`loading`) → `_prepare` → `_enqueue` → `_launch` → `_collect` →
-the outbox. Everything a caller can meet on the way is a ShoalError answered by `_refuse`.
+A request's way through here: `requests.accept`, `loading` finds the model's files, `preparation` turns items into
+entries, `_schedule` picks a model and a batch, `flights` carries it to the engine and back, `requests.collect` replies.
 """
 
 import collections
@@ -14,28 +14,22 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from catalog.snapshot import Snapshot
-from protocol.errors import Cancelled, Expired, ModelNotFound, ShoalError
-from protocol.names import LANES
-from protocol.replies import Reply
-from workers.batching import Entry, form_batch
+from workers.batching import form_batch
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
-from workers.families import Prepared, Preparer
 from workers.flights import Flights
-from workers.jobs import Job
 from workers.loading import Loading
-from workers.prepare import Items, Preparation
-from workers.served import ServedModel, State
+from workers.prepare import Preparation
+from workers.requests import Requests
+from workers.served import ServedModel
 
 log = logging.getLogger("shoal.dispatcher")
 
 TICK_S = 0.25
-# a gateway may know a model a moment before this worker's snapshot does
-UNKNOWN_GRACE_S = 5.0
 COUNTERS = (
     "forwards",
     "items",
@@ -54,22 +48,24 @@ COUNTERS = (
 class Dispatcher:
     """Thread-safe are start, submit, cancel, budget, status, drain and post; the rest runs on the dispatcher's thread.
 
-    `Loading` (models on and off the device) and `Flights` (batches at the engines) are its two other parts.
+    It has three parts, which share its thread and its models: Requests (jobs), Loading (models on and off the device)
+    and Flights (batches at the engines).
     """
 
     def __init__(self, config: WorkerConfig, catalog: Callable[[], Snapshot], outbox: Outbox) -> None:
         self.config = config
         self.catalog = catalog
-        self._outbox = outbox
+        self.outbox = outbox
         self._inbox: collections.deque[tuple[Callable[..., None], tuple[Any, ...]]] = collections.deque()
         self.selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
         self.selector.register(self._wake_read, selectors.EVENT_READ)
         self.preparation = Preparation(config)
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.models: dict[str, ServedModel] = {}
-        self._jobs: dict[str, Job] = {}
-        self._unknown: list[Job] = []
+        self.requests = Requests(self, outbox)
         self.flights = Flights(self)
         self.loading = Loading(self)
         self._draining_until: float | None = None
@@ -88,11 +84,11 @@ class Dispatcher:
         return self._thread.is_alive()
 
     def submit(self, delivery: Delivery) -> None:
-        self.post(self._accept, delivery)
+        self.post(self.requests.accept, delivery)
 
     def cancel(self, request_id: str) -> None:
         """Answer this request with Cancelled unless it is done; what is on the device finishes unread."""
-        self.post(self._cancel, request_id)
+        self.post(self.requests.cancel, request_id)
 
     def budget(self, model: str) -> int:
         """Cost of a full batch of `model` on this device, as far as known."""
@@ -112,6 +108,10 @@ class Dispatcher:
         self._inbox.append((handler, args))
         with contextlib.suppress(BlockingIOError):  # full of wake-ups already
             os.write(self._wake_write, b"\0")
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining_until is not None
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
@@ -143,15 +143,15 @@ class Dispatcher:
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_S
-        self._drop_late(now)
-        self._retry_unknown(now)
+        self.requests.drop_late(now)
+        self.requests.retry_unknown(now)
         self.flights.end_hung(now)
-        if self._draining_until is None:
+        if not self.is_draining:
             self.loading.tick(now)
         self._publish_status(now)
 
     def _schedule(self, now: float) -> None:
-        if self._draining_until is not None:
+        if self.is_draining:
             return
         self.loading.advance(now)
         while self.flights.has_room:
@@ -163,65 +163,6 @@ class Dispatcher:
             if model is None:
                 return
             self._launch(model, now)
-
-    # -- one request -------------------------------------------------------------------------------------------
-
-    def _accept(self, delivery: Delivery) -> None:
-        request, now = delivery.request, time.monotonic()
-        if request.id in self._jobs:
-            self._jobs[request.id].deliveries.append(delivery)  # redelivered to us while we still work on it
-            return
-        job = Job([delivery], arrival=now, expires=now + request.deadline - time.time())
-        self._jobs[request.id] = job
-        if self._draining_until is not None:
-            self._give_back([job])
-        elif job.expires <= now:
-            self._refuse(job, _expired())
-        else:
-            self._place(job, now)
-
-    def _place(self, job: Job, now: float) -> None:
-        model = self.serve(job.request.digest)
-        if model is None:
-            self._unknown.append(job)
-        elif model.state is State.FAILED and model.error is not None and now < model.retry_at:
-            self._refuse(job, model.error)
-        elif model.files is None:
-            model.arrivals.append(job)
-        else:
-            self._prepare(model, job, model.files.preparer)
-
-    def serve(self, digest: str) -> ServedModel | None:
-        """The model of this digest, known from now on; None when the catalog has no such model."""
-        if digest not in self.models:
-            entry = self.catalog().by_digest(digest)
-            if entry is None:
-                return None
-            self.models[digest] = ServedModel(entry)
-        return self.models[digest]
-
-    def _prepare(self, model: ServedModel, job: Job, preparer: Preparer) -> None:
-        job.preparer = preparer
-        self.preparation.prepare(
-            job.deliveries[0], preparer, lambda outcome: self.post(self._enqueue, model, job, outcome)
-        )
-
-    def _enqueue(self, model: ServedModel, job: Job, outcome: Items | ShoalError) -> None:
-        if job.done:
-            return
-        if isinstance(outcome, ShoalError):
-            self._refuse(job, outcome)
-            return
-        job.prepare_s = outcome.seconds
-        job.expect(outcome.prepared, outcome.options)
-        lane = LANES.index(job.request.lane)
-        model.entries += [
-            Entry(job, index, item, job.arrival, lane)
-            for index, item in enumerate(outcome.prepared)
-            if isinstance(item, Prepared)
-        ]
-        if job.missing == 0:
-            self._complete(job)
 
     def _launch(self, model: ServedModel, now: float) -> None:
         if model.suspects:
@@ -242,97 +183,29 @@ class Dispatcher:
         fresh = {entry.job.id: entry.job for entry in batch if entry.job.launched is None}.values()
         for job in fresh:
             job.launched = now
-        self._outbox.started([job.deliveries[0] for job in fresh])
+        self.outbox.started([job.deliveries[0] for job in fresh])
         self.flights.send(model, batch, now)
 
-    def collect(self, batch: Iterable[Entry], outcomes: Iterable[Any], seconds: float) -> None:
-        """One forward's outcomes, raw outputs or errors, back to their jobs."""
-        for entry, outcome in zip(batch, outcomes, strict=True):
-            job: Job = entry.job
-            if job.done:
-                continue
-            job.forward_s += seconds
-            if job.put(entry.index, outcome):
-                self._complete(job)
-
-    def _complete(self, job: Job) -> None:
-        self._forget(job)
-        for delivery in job.deliveries:
-            self._outbox.reply(delivery, lambda: job.reply(self.config.worker_id))
-
-    def _refuse(self, job: Job, error: ShoalError) -> None:
-        self._forget(job)
-        if error.status >= 500:
-            self.counters["errors"] += 1
-        reply = Reply(job.id, error=error.to_wire(), timing=job.timing(), worker=self.config.worker_id)
-        for delivery in job.deliveries:
-            self._outbox.reply(delivery, lambda: reply)
-
-    def refuse_all(self, model: ServedModel, error: ShoalError) -> None:
-        """Answer everything that waits for `model` with `error`."""
-        for job in self._waiting_for(model):
-            self._refuse(job, error)
-        model.arrivals, model.entries, model.suspects = [], [], []
-
-    def resume(self, model: ServedModel, preparer: Preparer) -> None:
-        """The preparer is there: prepare what has waited for it."""
-        arrivals, model.arrivals = model.arrivals, []
-        for job in arrivals:
-            if not job.done:
-                self._prepare(model, job, preparer)
-
-    def _forget(self, job: Job) -> None:
-        job.done = True
-        del self._jobs[job.id]
-
-    # -- the clock, leaving ------------------------------------------------------------------------------------
-
-    def _cancel(self, request_id: str) -> None:
-        job = self._jobs.get(request_id)
-        if job is not None:
-            self.counters["cancelled"] += 1
-            self._refuse(job, Cancelled("the request was cancelled"))
-
-    def _drop_late(self, now: float) -> None:
-        for job in [job for job in self._jobs.values() if job.expires <= now]:
-            self.counters["expired"] += 1
-            self._refuse(job, _expired())
-        for model in self.models.values():
-            model.arrivals = [job for job in model.arrivals if not job.done]
-            model.entries = [entry for entry in model.entries if not entry.job.done]
-
-    def _retry_unknown(self, now: float) -> None:
-        waiting, self._unknown = self._unknown, []
-        for job in waiting:
-            if job.done:
-                continue
-            if now - job.arrival > UNKNOWN_GRACE_S:
-                self._refuse(job, ModelNotFound("the model is no longer in the catalog", param="model"))
-            else:
-                self._place(job, now)
-
-    def _waiting_for(self, model: ServedModel) -> list[Job]:
-        entries = [*model.entries, *(entry for part in model.suspects for entry in part)]
-        jobs = [*model.arrivals, *(entry.job for entry in entries)]
-        return [job for job in dict.fromkeys(jobs) if not job.done]
-
-    def _give_back(self, jobs: Iterable[Job]) -> None:
-        leaving = list(jobs)
-        for job in leaving:
-            self._forget(job)
-        self._outbox.give_back([delivery for job in leaving for delivery in job.deliveries])
+    def serve(self, digest: str) -> ServedModel | None:
+        """The model of this digest, known from now on; None when the catalog has no such model."""
+        if digest not in self.models:
+            entry = self.catalog().by_digest(digest)
+            if entry is None:
+                return None
+            self.models[digest] = ServedModel(entry)
+        return self.models[digest]
 
     def _drain(self, until: float) -> None:
         self._draining_until = until
         flying = self.flights.jobs()
-        self._give_back([job for job in self._jobs.values() if job not in flying])
+        self.requests.give_back([job for job in self.requests.jobs.values() if job not in flying])
 
     def _still_flying(self) -> bool:
         assert self._draining_until is not None
         return bool(self.flights.jobs()) and time.monotonic() < self._draining_until
 
     def _finish(self) -> None:
-        self._give_back(list(self._jobs.values()))
+        self.requests.give_back(list(self.requests.jobs.values()))
         self.preparation.stop()
         self.flights.close()
 
@@ -351,11 +224,7 @@ class Dispatcher:
             "memory": self.loading.memory(),
             "engines": self.flights.engines(),
             "models": [model.status(now) for model in self.models.values()],
-            "waiting": len(self._jobs),
-            "draining": self._draining_until is not None,
+            "waiting": len(self.requests.jobs),
+            "draining": self.is_draining,
             "counters": dict(self.counters),
         }
-
-
-def _expired() -> Expired:
-    return Expired("the request's deadline passed before its work was done")

@@ -108,7 +108,7 @@ class Flights:
         counters["items"] += len(flight.batch)
         counters["cost"] += flight.cost
         flight.model.pace.observe(flight.cost, message["seconds"])
-        self._dispatcher.collect(flight.batch, message["outputs"], message["seconds"])
+        self._dispatcher.requests.collect(flight.batch, message["outputs"], message["seconds"])
 
     def _split(self, flight: Flight, kind: str) -> None:
         """Retry by halves; an entry that failed alone is refused with the error of its `kind`."""
@@ -119,7 +119,7 @@ class Flights:
             flight.model.pace.lower(flight.cost)
         # alone in a dying engine may be bad luck once: the engine may have been killed from outside
         if len(batch) == 1 and (kind != "lost" or batch[0].crashes > 1):
-            self._dispatcher.collect(batch, [_alone(kind, flight)], 0.0)
+            self._dispatcher.requests.collect(batch, [_alone(kind, flight)], 0.0)
             return
         self._dispatcher.counters["retries"] += 1
         middle = (len(batch) + 1) // 2

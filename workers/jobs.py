@@ -39,6 +39,11 @@ class Job:
     def id(self) -> str:
         return self.request.id
 
+    @property
+    def items_fail_alone(self) -> bool:
+        """Whether one bad item leaves the others their results; elsewhere it fails the whole call."""
+        return self.request.primitive == "extract"
+
     def expect(self, prepared: list[Prepared | ShoalError], options: dict[str, Any]) -> None:
         """Await one forward per prepared item; items that could not be prepared have their outcome already."""
         self.prepared, self.options = prepared, options
@@ -61,12 +66,12 @@ class Job:
         }
 
     def reply(self, worker: str) -> Reply:
-        """Post-process every item. An `extract` item may fail alone; elsewhere one failed item fails the call."""
+        """Post-process every item."""
         started = time.perf_counter()
         results = [self._finish(index) for index in range(len(self.outcomes))]
         timing = self.timing()
         timing["finish"] = (time.perf_counter() - started) * 1e3
-        if self.request.primitive != "extract":
+        if not self.items_fail_alone:
             for result in results:
                 if "error" in result:
                     return Reply(self.id, error=result["error"], timing=timing, worker=worker)

@@ -93,7 +93,7 @@ class Loading:
         model.files = outcome
         model.need = outcome.need
         model.state = State.WAITING
-        self._dispatcher.resume(model, outcome.preparer)
+        self._dispatcher.requests.resume(model, outcome.preparer)
 
     # -- room and load -----------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Loading:
         model.retry_at = time.monotonic() + cooldown
         self._dispatcher.counters["load_failures"] += 1
         log.error("model unavailable: %s", error.message, extra={"model": model.spec.model, "cooldown_s": cooldown})
-        self._dispatcher.refuse_all(model, error)
+        self._dispatcher.requests.refuse_all(model, error)
 
     def memory(self) -> dict[str, int]:
         return {"capacity": self._ledger.capacity, "used": self._ledger.used}

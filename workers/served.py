@@ -66,6 +66,10 @@ class ServedModel:
     def is_pinned(self) -> bool:
         return self.model.pinned
 
+    def failure(self, now: float) -> ShoalError | None:
+        """Why callers are refused at once, while the cooldown of a failed load lasts."""
+        return self.error if self.state is State.FAILED and now < self.retry_at else None
+
     def urgency(self, now: float) -> float:
         """How long its longest waiting work has waited, weighted by lane."""
         waiting = [*self.entries, *(entry for part in self.suspects for entry in part)]

@@ -259,7 +259,7 @@ def test_the_same_request_delivered_twice_runs_once_and_settles_both(start: Star
 def test_a_request_for_a_model_the_catalog_lacks_is_refused(
     start: Start, outbox: RecordingOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.dispatcher.UNKNOWN_GRACE_S", 0.3)
+    monkeypatch.setattr("workers.requests.UNKNOWN_GRACE_S", 0.3)
     dispatcher = start(fake_model("org/a"))
     (reply,) = outbox.wait_for(submit(dispatcher, delivery(fake_model("org/gone"), "hello")))
     assert reply.error is not None and reply.error["code"] == "MODEL_NOT_FOUND"
