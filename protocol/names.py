@@ -3,7 +3,8 @@
 PREFIX = "shoal:"
 
 CATALOG = PREFIX + "catalog"  # JSON of catalog.snapshot.Snapshot
-CATALOG_VERSION = PREFIX + "catalog:version"  # integer, bumped on every change
+CATALOG_VERSION = PREFIX + "catalog:version"  # integer, grows with every change; also a channel that announces it
+KEYS_VERSION = PREFIX + "keys:version"  # the same for API keys, which themselves stay in the database
 WORKERS = PREFIX + "workers"  # zset worker id -> unix time of its last beat
 CANCELLED = PREFIX + "cancelled"  # zset request id -> unix time, trimmed after an hour
 DEMAND = PREFIX + "demand"  # zset queue name -> unix time of its last publish
@@ -17,6 +18,14 @@ LANES = ("interactive", "bulk")  # most urgent first
 def queue(pool: str, model: str, lane: str) -> str:
     """The broker queue of one model and lane in one pool; `/` reads badly in broker tools, `__` does not."""
     return f"shoal.{pool}.{model.replace('/', '__')}.{lane}"
+
+
+def queue_arguments(lane: str) -> dict[str, str]:
+    """How RabbitMQ is to keep a lane's queues. Whoever declares one first decides, so all must ask for the same.
+
+    Bulk work may wait long and must outlive a broken node; a call somebody waits for is better sent again.
+    """
+    return {"x-queue-type": "quorum"} if lane == "bulk" else {}
 
 
 def wake_stream(pool: str) -> str:
