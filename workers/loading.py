@@ -5,6 +5,7 @@ is not given to a later one, so a large model is not starved by small ones.
 """
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("shoal.loading")
 
 LONGEST_COOLDOWN_S = 1800.0
+# the start of a worker leaves the cores to the processes beside it; the engine's imports come after
+WARM_AFTER_S = 2.0
 LOADS_LOST_BEFORE_FAILING = 3
 ON_DEVICE = (State.LOADING, State.LOADED, State.UNLOADING)
 
@@ -30,6 +33,7 @@ class Loading:
         self._dispatcher = dispatcher
         self._config = dispatcher.config
         self._ledger = Ledger(dispatcher.config.memory_bytes)
+        self._warm_at = time.monotonic() + WARM_AFTER_S
 
     # -- what should be loaded ---------------------------------------------------------------------------------
 
@@ -57,6 +61,9 @@ class Loading:
     def tick(self, now: float) -> None:
         """Follow the catalog: pinned models come, models that left it go."""
         snapshot = self._dispatcher.catalog()
+        if now >= self._warm_at and snapshot.models:
+            self._warm_at = math.inf
+            self._warm({(entry.spec.bundle, entry.spec.family) for entry in snapshot.models.values()})
         for entry in snapshot.models.values():
             if entry.pinned and entry.spec.pool == self._config.pool:
                 self._dispatcher.serve(entry.spec.digest)
@@ -66,6 +73,12 @@ class Loading:
                 model.model = current
             elif not model.has_work and not model.forwards:
                 self._leave(model)
+
+    def _warm(self, kinds: set[tuple[str, str]]) -> None:
+        """Let the engine import its libraries while nobody waits for it; only the base bundle is surely needed."""
+        families = sorted(family for bundle, family in kinds if bundle == "base")
+        if families:
+            self._dispatcher.flights.engine("base").send({"op": "warm", "families": families})
 
     def _leave(self, model: ServedModel) -> None:
         if model.state is State.LOADED:

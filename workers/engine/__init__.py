@@ -6,6 +6,7 @@ It decides nothing. Messages over its pipe are maps with an `op`:
     load     {digest, spec, folder}                  progress {digest, share}
                                                      loaded   {digest, bytes, packed, facts, seconds}
                                                      load_failed {digest, kind, message}
+    warm     {families}
     unload   {digest}                                unloaded {digest, rss}
     forward  {batch, digest, key, inputs}            done     {batch, outputs, seconds}
                                                      failed   {batch, kind, message}

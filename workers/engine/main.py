@@ -39,10 +39,13 @@ class Engine:
 
     def _read(self) -> None:
         for message in pipe.read_messages(self._sock):
-            if message["op"] == "load":
-                threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
-            else:
-                self._work.put(message)
+            match message["op"]:
+                case "load":
+                    threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
+                case "warm":
+                    threading.Thread(target=_warm, args=(message["families"],), name="warm", daemon=True).start()
+                case _:
+                    self._work.put(message)
         self._work.put(None)
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -104,6 +107,11 @@ class Engine:
             return
         seconds = time.perf_counter() - started
         self._send({"op": "done", "batch": message["batch"], "outputs": list(outputs), "seconds": seconds})
+
+
+def _warm(families: list[str]) -> None:
+    for name in families:
+        family(name).warm()
 
 
 def _kind(error: BaseException) -> str:

@@ -72,6 +72,10 @@ class LoadedModel(Protocol):
 class Family(Protocol):
     """What a family module offers, as module-level functions."""
 
+    def warm(self) -> None:
+        """Import what `load` will need, so that the first load need not wait for it."""
+        ...
+
     def preparer(self, spec: ModelSpec, folder: Path | None) -> Preparer: ...
 
     def load(self, spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> LoadedModel:

@@ -104,6 +104,10 @@ class FakeModel:
             time.sleep(3600)
 
 
+def warm() -> None:
+    """Nothing to import."""
+
+
 def preparer(spec: ModelSpec, folder: Path | None) -> FakePreparer:
     return FakePreparer(spec)
 
