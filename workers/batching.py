@@ -10,6 +10,7 @@ from workers.families import Prepared
 LANE_WEIGHTS = (8.0, 1.0)
 # added to every age, so that of two entries that just arrived the urgent one leads
 HEAD_START_S = 0.01
+PACE_MEMORY = 0.98
 
 
 @dataclass(slots=True, eq=False)
@@ -86,25 +87,54 @@ def form_batch(entries: Sequence[Entry], *, now: float, budget: int, max_items: 
 
 @dataclass(slots=True)
 class Pace:
-    """Learned seconds per cost of one model on one device, and the batch budget that follows from it."""
+    """Learned time of a forward of one model on one device, as `fixed + rate * cost`, and the budget it allows.
 
-    seconds_per_cost: float | None = None
+    An ordinary least-squares line over past forwards in which older ones fade (each new one weighs 2 % of the past),
+    so that a change of neighbours or clock speed is followed.
+    """
+
     ceiling: int | None = None  # lowered after an out-of-memory, never raised again
+    weight: float = 0.0
+    mean_cost: float = 0.0
+    mean_s: float = 0.0
+    spread: float = 0.0  # weighted sums of squares and products around the means
+    covariance: float = 0.0
 
     def observe(self, cost: int, seconds: float) -> None:
-        rate = seconds / max(cost, 1)
-        known = self.seconds_per_cost
-        self.seconds_per_cost = rate if known is None else known + 0.2 * (rate - known)
+        """Take in one forward (West's weighted update, with fading)."""
+        self.weight = self.weight * PACE_MEMORY + 1.0
+        share = 1.0 / self.weight
+        off_cost, off_s = cost - self.mean_cost, seconds - self.mean_s
+        self.mean_cost += share * off_cost
+        self.mean_s += share * off_s
+        self.spread = PACE_MEMORY * self.spread + off_cost * (cost - self.mean_cost)
+        self.covariance = PACE_MEMORY * self.covariance + off_cost * (seconds - self.mean_s)
 
     def lower(self, failed_cost: int) -> None:
         """Remember that `failed_cost` did not fit into memory."""
         self.ceiling = min(self.ceiling or failed_cost, max(failed_cost // 2, 1))
+
+    def line(self) -> tuple[float, float] | None:
+        """Seconds fixed and per cost; None while the costs seen are too alike to tell the two apart."""
+        if self.weight < 2 or self.spread / self.weight < (0.1 * self.mean_cost) ** 2:
+            return None
+        rate = max(self.covariance / self.spread, 0.0)
+        return max(self.mean_s - rate * self.mean_cost, 0.0), rate
+
+    def predict(self, cost: int) -> float | None:
+        """Seconds a forward of `cost` will take; None when unknown."""
+        line = self.line()
+        if line is not None:
+            return line[0] + line[1] * cost
+        return self.mean_s * max(cost / self.mean_cost, 1.0) if self.weight else None
 
     def budget(self, limit: int, target_s: float) -> int:
         """Cost for one batch: the catalog's limit, memory's ceiling, and what runs in about `target_s`."""
         bounds = [limit]
         if self.ceiling is not None:
             bounds.append(self.ceiling)
-        if self.seconds_per_cost:
-            bounds.append(int(target_s / self.seconds_per_cost))
+        line = self.line()
+        if line is not None and line[1] > 0:
+            # a model whose fixed time alone exceeds the target still gets batches worth that fixed time
+            bounds.append(int(max(target_s - line[0], line[0]) / line[1]))
         return max(min(bounds), 1)

@@ -1,5 +1,6 @@
 """Batch formation and pace: pure functions, checked by example and by property."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,8 +77,25 @@ def test_bulk_that_has_waited_long_leads_at_last() -> None:
 def test_the_budget_follows_the_measured_pace() -> None:
     pace = Pace()
     assert pace.budget(8192, target_s=0.25) == 8192
-    pace.observe(cost=1000, seconds=0.5)
-    assert pace.budget(8192, target_s=0.25) == 500
+    for cost in (100, 400, 200, 800):
+        pace.observe(cost, seconds=0.05 + cost * 0.0005)
+    assert pace.budget(8192, target_s=0.25) == pytest.approx(400, abs=1)
+
+
+def test_small_forwards_alone_do_not_shrink_the_budget() -> None:
+    pace = Pace()
+    for _ in range(50):
+        pace.observe(cost=10, seconds=0.008)
+    assert pace.budget(8192, target_s=0.25) == 8192
+
+
+def test_the_pace_follows_a_device_that_slowed_down() -> None:
+    pace = Pace()
+    for slowness in (1, 3):
+        for turn in range(400):
+            cost = 100 + 100 * (turn % 8)
+            pace.observe(cost, seconds=cost * 0.0005 * slowness)
+    assert pace.predict(1000) == pytest.approx(1.5, rel=0.05)
 
 
 def test_the_budget_stays_lowered_after_an_out_of_memory() -> None:
