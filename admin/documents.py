@@ -40,7 +40,7 @@ class DocumentField(forms.CharField):
             return True
 
 
-class EntryForm(forms.ModelForm[RegisteredModel]):
+class EntryForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic when it runs
     entry = DocumentField(
         label="Entry",
         help_text="A fresh entry needs id, family, primitives and, when it encodes, outputs.",

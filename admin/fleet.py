@@ -4,7 +4,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -54,7 +54,7 @@ class Worker:
     used: int
     engines: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Fleet:
     @property
     def items(self) -> int:
         """Items run since the workers started."""
-        return sum(worker.counters.get("items", 0) for worker in self.workers)
+        return sum(count for worker in self.workers for name, count in worker.counters if name == "items")
 
     @property
     def loaded(self) -> set[str]:
@@ -152,7 +152,7 @@ def _worker(beat: Mapping[str, Any]) -> Worker:
         used=memory.get("used", 0),
         engines=tuple(f"{engine['bundle']} ({engine['state']})" for engine in beat.get("engines", ())),
         residents=tuple(sorted(residents, key=lambda resident: (_rank(resident.state), resident.model))),
-        counters=beat.get("counters", {}),
+        counters=tuple(beat.get("counters", {}).items()),
     )
 
 

@@ -52,6 +52,4 @@ def fleet_live(request: HttpRequest) -> HttpResponse:
 
 
 def _fragment(request: HttpRequest, template: str) -> HttpResponse:
-    response = render(request, template, {"fleet": fleet.current(time.time())})
-    response["Cache-Control"] = "no-store"
-    return response
+    return render(request, template, {"fleet": fleet.current(time.time())})

@@ -1,5 +1,6 @@
 """A Redis that holds whatever beats a test writes, and the settings that make the admin look there."""
 
+import datetime
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import pytest
 import redis
 from pytest_django.fixtures import Settings
 
+from catalog.models import ApiKey, LoRA, Pool, RegisteredModel, Usage
 from protocol import names
 
 GIB = 1 << 30
@@ -47,6 +49,44 @@ def beat(state: "redis.Redis") -> Beat:
         state.set(names.worker(worker_id), json.dumps(content), ex=5)
 
     return write
+
+
+EVIL = "<img src=x onerror=alert(1)>\"'"
+
+
+def entry(name: str, **fields: Any) -> dict[str, Any]:
+    """A small valid entry document."""
+    return {
+        "id": name,
+        "family": "fake",
+        "primitives": ["encode"],
+        "outputs": ["dense"],
+        "dims": {"dense": 8},
+        **fields,
+    }
+
+
+def registered(name: str, **decisions: Any) -> RegisteredModel:
+    """A model in the database as the sync of a file leaves it, with an administrator's decisions on top."""
+    row = RegisteredModel(source=RegisteredModel.Source.FILE, **decisions)
+    row.set_entry(entry(name))
+    row.save()
+    return row
+
+
+def api_key(prefix: str, **fields: Any) -> ApiKey:
+    return ApiKey.objects.create(**{"name": f"key {prefix}", "prefix": prefix, "digest": "d" * 64, **fields})
+
+
+@pytest.fixture
+def rows(db: None) -> None:
+    """Two of everything that the admin lists, so that a page which asks once per row shows it."""
+    for number in (1, 2):
+        pool = Pool.objects.create(name=f"pool-{number}")
+        model = registered(f"org/model-{number}", pool=pool)
+        LoRA.objects.create(name=f"lora-{number}", base=model, repo="org/weights")
+        api_key(f"prefix{number}")
+        Usage.objects.create(key=f"prefix{number}", model=model.name, day=datetime.date(2026, 1, number))
 
 
 def resident(model: str, **fields: Any) -> dict[str, Any]:
