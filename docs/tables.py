@@ -10,6 +10,8 @@ ERROR_MEANINGS = {
     "BodyTooLarge": "The body is larger than `SHOAL_MAX_BODY_BYTES`.",
     "Unauthorized": "No API key, or one that is unknown, revoked or expired.",
     "Forbidden": "The key is good, but not for this.",
+    "RouteNotFound": "There is no such path.",
+    "MethodNotAllowed": "The path is right, the method is not; `Allow` lists those it has.",
     "ModelNotFound": "The model or profile is not in the catalog; `suggestions` has the nearest names.",
     "TaskNotFound": "No task has this id, or it was kept for its time and is gone.",
     "TaskFinished": "The task has ended, so it cannot be cancelled.",

@@ -6,8 +6,10 @@
     ├── BodyTooLarge              413 INPUT_TOO_LONG
     ├── Unauthorized              401 UNAUTHORIZED
     ├── Forbidden                 403 FORBIDDEN
+    ├── RouteNotFound             404 NOT_FOUND
     ├── ModelNotFound             404 MODEL_NOT_FOUND
     ├── TaskNotFound              404 TASK_NOT_FOUND
+    ├── MethodNotAllowed          405 METHOD_NOT_ALLOWED
     ├── TaskFinished              409 TASK_FINISHED
     ├── Cancelled                 409 CANCELLED
     ├── TooManyRequests           429 RATE_LIMITED        retryable
@@ -81,12 +83,20 @@ class Forbidden(ShoalError):
     code, status = "FORBIDDEN", 403
 
 
+class RouteNotFound(ShoalError):
+    code, status = "NOT_FOUND", 404
+
+
 class ModelNotFound(ShoalError):
     code, status = "MODEL_NOT_FOUND", 404
 
 
 class TaskNotFound(ShoalError):
     code, status = "TASK_NOT_FOUND", 404
+
+
+class MethodNotAllowed(ShoalError):
+    code, status = "METHOD_NOT_ALLOWED", 405
 
 
 class TaskFinished(ShoalError):
