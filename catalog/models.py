@@ -48,6 +48,7 @@ class RegisteredModel(models.Model):
     missing_since = models.DateTimeField(null=True, blank=True, editable=False)  # its file is gone
 
     # Copied from the entry whenever it changes, to list and search by
+    COPIED = ("name", "family", "bundle", "primitives", "aliases", "description")
     name = models.CharField(max_length=150, unique=True, editable=False)
     family = models.CharField(max_length=50, editable=False)
     bundle = models.CharField(max_length=50, editable=False)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from catalog import reading
-from catalog.reading import WrongValue, mapping, one_of, optional, record, several
+from catalog.reading import WrongValue, mapping, one_of, record, several
 from catalog.snapshot import DEFAULT_PROFILE, Model
-from protocol.options import DTYPES, OUTPUTS, OVERFLOWS, EncodeOptions
+from protocol.errors import InvalidInput
+from protocol.options import OUTPUTS, EncodeOptions, parse_encode_options
 from protocol.spec import PRIMITIVES, ModelSpec, Source
 
 POOL_NAME = r"^[a-z0-9][a-z0-9_-]{0,49}\Z"
@@ -44,19 +45,6 @@ _name = reading.matching(_lower_name, "a lower-case name such as 'text_encoder'"
 _profile_name = reading.matching(re.compile(PROFILE_NAME).match, "a profile name such as 'query'")
 _free_map = mapping(reading.text, reading.json_value)
 
-# What an option of `encode` may be set to in a profile
-_ENCODE_OPTIONS: Mapping[str, reading.Reader] = {
-    "output_types": several(one_of(OUTPUTS)),
-    "output_dtype": one_of(DTYPES),
-    "is_query": optional(reading.flag),
-    "prompt": optional(reading.matching(lambda value: True, "text")),  # may be empty: it turns prompts off
-    "instruction": optional(reading.text),
-    "dimensions": optional(reading.whole_number),
-    "normalize": optional(reading.flag),
-    "overflow": one_of(OVERFLOWS),
-}
-assert set(_ENCODE_OPTIONS) == set(EncodeOptions.__dataclass_fields__), "every option of encode needs a reader here"
-
 _FIELDS: Mapping[str, reading.Reader] = {
     "id": _model_id,
     "family": _name,
@@ -88,7 +76,6 @@ _FIELDS: Mapping[str, reading.Reader] = {
 }
 _SPEC_FIELDS = tuple(ModelSpec.__dataclass_fields__.keys() & _FIELDS.keys() - {"source"})
 _read_entry = record(_FIELDS, required=("id", "family", "primitives"))
-_read_encode_options = record(_ENCODE_OPTIONS)
 
 
 def parse(document: Any) -> Model:
@@ -96,26 +83,57 @@ def parse(document: Any) -> Model:
     try:
         entry = _read_entry(document)
         _check_together(entry)
+        spec = ModelSpec(
+            model=entry["id"],
+            source=Source(**entry.get("source", {})),
+            **{name: entry[name] for name in _SPEC_FIELDS if name in entry},
+        )
+        profiles = _read_profiles(entry.get("profiles", {}), spec)
     except WrongValue as error:
         raise EntryError([f"{place}: {what}" if place else what for place, what in error.problems]) from None
-    spec = ModelSpec(
-        model=entry["id"],
-        source=Source(**entry.get("source", {})),
-        **{name: entry[name] for name in _SPEC_FIELDS if name in entry},
-    )
     return Model(
         spec=spec,
-        profiles={DEFAULT_PROFILE: {}, **entry.get("profiles", {})},
+        profiles={DEFAULT_PROFILE: {}, **profiles},
         aliases=entry.get("aliases", ()),
         pinned=entry.get("pinned", False),
         description=entry.get("description", ""),
     )
 
 
+def _read_profiles(profiles: Mapping[str, Mapping[str, Any]], spec: ModelSpec) -> Mapping[str, Mapping[str, Any]]:
+    """Options of a model that only encodes are known; those of other primitives belong to their families."""
+    if spec.primitives != ("encode",):
+        return profiles
+    read, problems = {}, []
+    for name, options in profiles.items():
+        try:
+            read[name] = _read_encode_options(options, spec)
+        except WrongValue as error:
+            problems += [(f"profiles.{name}{place and '.' + place}", what) for place, what in error.problems]
+    if problems:
+        raise WrongValue(problems)
+    return read
+
+
+def _read_encode_options(options: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
+    """As a caller's own would be read, so that a profile cannot say what a caller could not."""
+    known = EncodeOptions.__dataclass_fields__
+    problems = [("", reading.unknown(name, known)) for name in options if name not in known]
+    for name in options.keys() & known.keys():
+        try:
+            parse_encode_options({name: options[name]}, spec, paths={name: name})
+        except InvalidInput as error:
+            problems.append((name, error.message.removeprefix(f"{name}: ")))
+    if problems:
+        raise WrongValue(problems)
+    wire = parse_encode_options(options, spec).to_wire()
+    return {name: wire[name] for name in options if options[name] is not None}
+
+
 def _check_together(entry: Mapping[str, Any]) -> None:
     """What no key can get wrong alone."""
     problems: list[tuple[str, str]] = []
-    for check in (_check_outputs, _check_source, _check_names, _check_profiles):
+    for check in (_check_outputs, _check_source, _check_names):
         check(entry, lambda place, what: problems.append((place, what)))
     if problems:
         raise WrongValue(problems)
@@ -153,19 +171,3 @@ def _check_names(entry: Mapping[str, Any], complain: Complain) -> None:
         complain("primitives", f"names at least one of {', '.join(PRIMITIVES)}")
     if entry["id"] in entry.get("aliases", ()):
         complain("aliases", f"{entry['id']!r} is the id itself")
-
-
-def _check_profiles(entry: Mapping[str, Any], complain: Complain) -> None:
-    """Options of a model that only encodes are known; those of other primitives belong to their families."""
-    if entry["primitives"] != ("encode",):
-        return
-    for name, options in entry.get("profiles", {}).items():
-        try:
-            read = _read_encode_options(options)
-        except WrongValue as error:
-            for place, what in error.problems:
-                complain(f"profiles.{name}.{place}" if place else f"profiles.{name}", what)
-            continue
-        for output in read.get("output_types", ()):
-            if output not in entry.get("outputs", ()):
-                complain(f"profiles.{name}.output_types", f"{output!r} is not among the outputs")

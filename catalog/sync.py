@@ -10,7 +10,7 @@ from catalog.loader import Entry
 from catalog.models import Pool, RegisteredModel
 
 DEFAULT_POOL = "default"
-_FROM_FILE = ("entry", "name", "family", "bundle", "primitives", "aliases", "description", "missing_since", "updated")
+_FROM_FILE = ("entry", *RegisteredModel.COPIED, "missing_since", "updated")
 
 
 @dataclass(slots=True)

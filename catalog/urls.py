@@ -1,0 +1,12 @@
+"""The management API's addresses, below /api/."""
+
+from django.urls import path
+
+from catalog import api
+
+urlpatterns = [
+    path("models/", api.Models.as_view()),
+    path("models/<path:name>/", api.Model.as_view()),
+    path("keys/", api.Keys.as_view()),
+    path("keys/<slug:prefix>/", api.Key.as_view()),
+]
