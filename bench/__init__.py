@@ -1,0 +1,1 @@
+"""Load, texts and measures: how the figures in docs/measurements.md come about."""
