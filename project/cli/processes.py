@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+ROOT = Path(__file__).resolve().parents[2]
 TETHER = Path(__file__).with_name("tether.py")
 
 
