@@ -17,6 +17,7 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from admin.forms import KeyForm
 from catalog import issuing, keys
 from catalog.models import ApiKey, Usage
 
@@ -27,6 +28,7 @@ STATE_LABELS = {"active": "success", "expired": "warning", "revoked": "danger"}
 class ApiKeyAdmin(ModelAdmin):
     """A key's secret is on one page once, and its hash on none."""
 
+    form = KeyForm
     list_display = ("name", "prefix", "state", "lane", "is_admin", "last_used", "expires", "created")
     list_filter = (("is_admin", BooleanRadioFilter),)
     search_fields = ("name", "prefix")

@@ -7,12 +7,13 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, RelatedDropdownFilter
 from unfold.decorators import action, display
 
 from admin import fleet
-from admin.documents import EntryForm, as_yaml
+from admin.forms import DocumentField, EntryForm, as_yaml
 from admin.templatetags.console import human_bytes
 from catalog.models import LoRA, Pool, RegisteredModel
 from protocol.spec import PRIMITIVES
@@ -68,7 +69,6 @@ class RegisteredModelAdmin(ModelAdmin):
     list_filter_submit = True
     list_select_related = ("pool",)
     list_per_page = 50
-    show_full_result_count = False
     search_fields = ("name", "family", "description")
     actions = ("enable", "disable", "pin", "unpin")
     warn_unsaved_form = True
@@ -92,6 +92,12 @@ class RegisteredModelAdmin(ModelAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return () if obj is None else (*self._copied, "document")
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "entry":
+            needs = "It needs id, family and primitives, and outputs when the model encodes."
+            return DocumentField(label="Entry", help_text=needs)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """A model whose file is still there would come back at the next start: disable it instead."""
@@ -129,9 +135,9 @@ class RegisteredModelAdmin(ModelAdmin):
     def fleet_bytes(self, row: Any) -> str:
         return human_bytes(row.fleet_bytes) if row.fleet_bytes else "–"
 
-    @display(description="pinned", boolean=True)
-    def is_pinned(self, row: RegisteredModel) -> bool:
-        return bool(row.entry.get("pinned", False) if row.pinned is None else row.pinned)
+    @display(description="pinned", label="primary")
+    def is_pinned(self, row: RegisteredModel) -> str:
+        return "pinned" if (row.entry.get("pinned") if row.pinned is None else row.pinned) else ""
 
     @display(description="pool", ordering="pool")
     def in_pool(self, row: RegisteredModel) -> str:
@@ -139,7 +145,7 @@ class RegisteredModelAdmin(ModelAdmin):
 
     @display(description="document")
     def document(self, row: RegisteredModel) -> str:
-        return as_yaml(row.entry)
+        return format_html("<pre>{}</pre>", as_yaml(row.entry))
 
     @action(description="Enable", permissions=["change"])
     def enable(self, request: HttpRequest, chosen: QuerySet[RegisteredModel]) -> None:

@@ -22,7 +22,8 @@ _may_view = permission_required("catalog.view_registeredmodel", raise_exception=
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Unfold's DASHBOARD_CALLBACK: what the index shows above its list of tables."""
+    """Unfold's DASHBOARD_CALLBACK: what the index shows."""
+    context["title"] = "Overview"
     if cast(User, request.user).has_perm("catalog.view_registeredmodel"):
         context["fleet"] = fleet.current(time.time())
         context["live_url"] = reverse("overview-live")

@@ -4,9 +4,6 @@ from typing import Any
 
 from django.templatetags.static import static
 from django.urls import reverse_lazy
-from django.utils.functional import lazy
-
-_static = lazy(static, str)  # settings cannot resolve static files yet
 
 
 def _link(title: str, icon: str, view: str, permission: str | None = None, **more: Any) -> dict[str, Any]:
@@ -35,12 +32,15 @@ UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Shoal",
     "SITE_HEADER": "Shoal",
     "SITE_SUBHEADER": "one backend for the fleet",
-    "SITE_SYMBOL": "waves",
+    "SITE_ICON": lambda request: static("console/shoal.svg"),
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("console/shoal.svg")},
+    ],
     "SITE_URL": None,
     "SHOW_VIEW_ON_SITE": False,
     "COLORS": {"primary": _TEAL},
     "DASHBOARD_CALLBACK": "admin.pages.dashboard",
-    "STYLES": [_static("console/console.css")],
+    "STYLES": [lambda request: static("console/console.css")],
     "SIDEBAR": {
         "show_search": True,
         "navigation": [

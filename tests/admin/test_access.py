@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
@@ -11,10 +12,10 @@ from django.utils import timezone
 from catalog import keys
 from catalog.issuing import read_keys
 from catalog.models import ApiKey, Usage
-from tests.admin.conftest import api_key
+from tests.admin.conftest import api_key, registered
 
 LIST = "/admin/catalog/apikey/"
-FORM = {"name": "search service", "primitives": "[]", "allowed_models": "[]", "lane": "interactive"}
+FORM = {"name": "search service", "lane": "interactive"}
 
 
 def create(client: Client) -> str:
@@ -95,11 +96,30 @@ def test_keys_are_not_deleted(admin_client: Client) -> None:
     assert admin_client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_a_wrong_primitive_is_refused(admin_client: Client) -> None:
-    page = admin_client.post(f"{LIST}add/", {**FORM, "primitives": '["dance"]'}).content.decode()
+def test_what_a_key_permits_is_chosen(admin_client: Client) -> None:
+    registered("org/a")
 
-    assert "Give a list of encode" in page
+    admin_client.post(f"{LIST}add/", {**FORM, "primitives": ["encode", "score"], "allowed_models": ["org/a"]})
+
+    row = ApiKey.objects.get()
+    assert (row.primitives, row.allowed_models) == (["encode", "score"], ["org/a"])
+
+
+@pytest.mark.parametrize("wrong", [{"primitives": ["dance"]}, {"allowed_models": ["org/nowhere"]}])
+def test_what_there_is_not_cannot_be_permitted(admin_client: Client, wrong: dict[str, list[str]]) -> None:
+    page = admin_client.post(f"{LIST}add/", {**FORM, **wrong}).content.decode()
+
+    assert "is not one of the available choices" in page
     assert not ApiKey.objects.exists()
+
+
+def test_a_model_that_is_gone_stays_permitted_until_somebody_decides(admin_client: Client) -> None:
+    row = api_key("abcd", allowed_models=["org/gone"])
+
+    admin_client.post(f"{LIST}{row.pk}/change/", {**FORM, "allowed_models": ["org/gone"]})
+
+    row.refresh_from_db()
+    assert (row.name, row.allowed_models) == ("search service", ["org/gone"])
 
 
 def test_usage_shows_the_keys_name(admin_client: Client) -> None:

@@ -84,13 +84,13 @@ def test_decisions_about_a_file_entry_are_saved_and_its_document_is_not_touched(
     response = admin_client.post(
         change_page(row),
         {
+            "entry": VALID,  # what a page cannot send, somebody else may
             "enabled": "",
             "pinned": "true",
             "pool": pool.pk,
             "max_tokens": "128",
             "budget": "4096",
             "max_items": "32",
-            "entry": VALID,
         },
     )
 
@@ -98,6 +98,16 @@ def test_decisions_about_a_file_entry_are_saved_and_its_document_is_not_touched(
     row.refresh_from_db()
     assert (row.enabled, row.pinned, row.pool, row.max_tokens) == (False, True, pool, 128)
     assert row.entry == entry("org/filed")
+
+
+def test_a_page_saved_as_it_was_shown_changes_nothing(admin_client: Client) -> None:
+    row = registered("org/filed", enabled=False, pinned=True, max_items=7)
+
+    response = admin_client.post(change_page(row), {"pinned": "true", "max_items": "7"})
+
+    assert response.status_code == 302
+    row.refresh_from_db()
+    assert (row.enabled, row.pinned, row.max_items, row.entry) == (False, True, 7, entry("org/filed"))
 
 
 def test_a_file_entry_says_that_it_is_read_only(admin_client: Client) -> None:
