@@ -128,10 +128,10 @@ def _depths(broker: "redis.Redis", queue_names: Iterable[bytes]) -> tuple[Queue,
     for name in names_sorted:
         pipeline.llen(name)
     found = zip(names_sorted, pipeline.execute(), strict=True)
-    return tuple(_queue(name, depth) for name, depth in found if depth)
+    return tuple(queue(name, depth) for name, depth in found if depth)
 
 
-def _queue(name: str, messages: int) -> Queue:
+def queue(name: str, messages: int) -> Queue:
     """The inverse of names.queue: a pool has no dot in its name, a lane neither, a model may."""
     _, pool, rest = name.split(".", 2)
     model, _, lane = rest.rpartition(".")

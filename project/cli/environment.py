@@ -9,6 +9,7 @@ from typing import Any
 from project import env
 from project.cli import runfile
 from project.cli.options import SETTINGS
+from protocol import links
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +29,7 @@ def apply(options: argparse.Namespace) -> Given:
         if value is not None:
             os.environ[name] = str(value)
     given = Given(env.text("SHOAL_BROKER_URL", ""), env.text("SHOAL_REDIS_URL", ""))
-    if given.broker.startswith(("redis://", "rediss://")) and not given.redis:
+    if given.broker and links.is_redis(given.broker) and not given.redis:
         os.environ["SHOAL_REDIS_URL"] = given.broker
         return Given(given.broker, given.broker)
     return given

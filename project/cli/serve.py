@@ -20,6 +20,7 @@ from project.cli.failure import CannotStart
 from project.cli.output import Output
 from project.cli.services import Service
 from project.cli.supervisor import Stopped, Supervisor
+from protocol import links
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -142,8 +143,8 @@ def _check(options: argparse.Namespace, given: environment.Given, settings: Any)
     if given.redis:
         preflight.check_redis(settings.SHOAL_REDIS_URL, "--redis")
     if given.broker and given.broker != given.redis:
-        is_redis = given.broker.startswith("redis")
-        (preflight.check_redis if is_redis else preflight.check_amqp)(settings.SHOAL_BROKER_URL, "--broker")
+        check = preflight.check_redis if links.is_redis(given.broker) else preflight.check_amqp
+        check(given.broker, "--broker")
 
 
 def _plan_embedded(given: environment.Given, data: Path) -> embedded.Plan | None:
