@@ -75,4 +75,4 @@ def restore() -> None:
 
 def _next_version(current: bytes | None) -> int:
     """Grows by the clock too, so that a Redis that lost its data never repeats a version that somebody holds."""
-    return max(int(current or 0) + 1, int(time.time()))
+    return max(int(current or 0) + 1, int(time.time() * 1000))

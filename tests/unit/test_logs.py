@@ -1,0 +1,26 @@
+"""Log lines: one line, a phrase, then fields."""
+
+import logging
+
+import pytest
+
+from project.logs import FieldFormatter
+
+
+def line(message: str, **fields: object) -> str:
+    record = logging.makeLogRecord({"name": "shoal.test", "levelname": "INFO", "msg": message, **fields})
+    return FieldFormatter().format(record)
+
+
+def test_a_line_ends_in_its_fields() -> None:
+    assert line("catalog published", version=17, models=24).endswith(
+        " INFO shoal.test catalog published version=17 models=24"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("two words", "'two words'"), ("a\nb", r"'a\nb'"), ("", "''"), ('say "x"', "'say \"x\"'"), (None, "None")],
+)
+def test_a_value_stays_one_word_on_one_line(value: object, shown: str) -> None:
+    assert line("event", field=value).endswith(f" event field={shown}")
