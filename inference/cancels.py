@@ -1,0 +1,49 @@
+"""Tells workers which requests nobody waits for any more, so that what is not on a device yet is dropped."""
+
+import asyncio
+import logging
+import time
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from protocol import names
+
+log = logging.getLogger("shoal.cancels")
+
+CAPACITY = 16384
+BATCH = 256
+STREAM_LENGTH = 1024
+
+
+class Cancels:
+    """Owned by the event loop. `announce` never waits; `run` sends what has piled up."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue(CAPACITY)
+
+    def announce(self, pool: str, request_id: str) -> None:
+        """Beyond the queue's capacity a cancel is lost, which only means that its request runs in vain."""
+        if not self._waiting.full():
+            self._waiting.put_nowait((pool, request_id))
+
+    async def run(self) -> None:
+        while True:
+            batch = [await self._waiting.get()]
+            while len(batch) < BATCH and not self._waiting.empty():
+                batch.append(self._waiting.get_nowait())
+            try:
+                await send_cancels(self._redis, batch)
+            except RedisError as error:
+                log.warning("cancels were not announced", extra={"count": len(batch), "error": type(error).__name__})
+
+
+async def send_cancels(redis: Redis, batch: list[tuple[str, str]]) -> None:
+    """`batch` holds pool and request id. Workers hear of it at once; those that start later find it in the zset."""
+    now = time.time()
+    async with redis.pipeline(transaction=False) as pipe:
+        for pool, request_id in batch:
+            pipe.xadd(names.wake_stream(pool), {"c": request_id}, maxlen=STREAM_LENGTH)
+        pipe.zadd(names.CANCELLED, {request_id: now for _, request_id in batch})
+        await pipe.execute()

@@ -1,0 +1,160 @@
+"""A call's way through the gateway: from what a dialect parsed, onto the model's queue, and back with the reply.
+
+    accept          which model and options are meant, may this caller, what will it cost     400 403 404
+    send            publish the request; a large payload goes into the blob store              503
+    wait_for_reply  until the mailbox has it, its deadline passes, or waiting makes no sense   503 504
+
+Whatever ends a call early is announced to the workers, so that nothing runs for a caller who has gone.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack
+
+from catalog.snapshot import Resolved, Snapshot
+from inference import metrics
+from inference.calls import Accepted, Call, Outcome
+from inference.cold import Patience, next_look, reason_to_stop
+from inference.gateway import Gateway
+from protocol import blobs, errors, names
+from protocol.errors import InvalidInput, ModelNotFound, ShoalError
+from protocol.messages import EMBED, Payload, Request
+from protocol.options import parse_encode_options, parse_profile
+from protocol.replies import Reply
+from protocol.spec import ModelSpec
+
+# A primitive that callers may use is one line here.
+OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
+
+CHARACTERS_PER_TOKEN = 4
+SPECIAL_TOKENS = 2
+
+
+async def run(gateway: Gateway, call: Call) -> Outcome:
+    """Answer `call` with the reply of whichever worker takes it. Raises ShoalError; never waits past the deadline."""
+    started = time.perf_counter()
+    with metrics.measure(call.primitive) as measured:
+        accepted = accept(gateway, call, reply=gateway.mailbox.key)
+        measured.model = accepted.spec.model
+        with gateway.mailbox.expect(call.id) as waiting:
+            try:
+                await send(gateway, accepted)
+                reply = await wait_for_reply(gateway, accepted, waiting)
+            except (ShoalError, asyncio.CancelledError):
+                gateway.cancels.announce(accepted.spec.pool, call.id)
+                raise
+        results = results_of(reply)
+        outcome = Outcome(call, results, reply.timing, reply.worker, (time.perf_counter() - started) * 1000)
+        measured.outcome = outcome
+        return outcome
+
+
+async def submit(gateway: Gateway, call: Call) -> Accepted:
+    """Hand `call` over to be done without anybody waiting: its result is kept under the call's id."""
+    with metrics.measure(call.primitive) as measured:
+        accepted = accept(gateway, call, store=True)
+        measured.model = accepted.spec.model
+        await gateway.tasks.add(accepted)
+        try:
+            await send(gateway, accepted)
+        except (ShoalError, asyncio.CancelledError):
+            gateway.cancels.announce(accepted.spec.pool, call.id)
+            await gateway.tasks.discard(call.id)
+            raise
+        return accepted
+
+
+def accept(gateway: Gateway, call: Call, *, reply: str | None = None, store: bool = False) -> Accepted:
+    """Settle all that can be settled without a worker. Raises what the caller got wrong."""
+    resolved = resolve(gateway.catalog.current, call)
+    spec = resolved.model.spec
+    if call.key is not None:
+        call.key.permit(call.primitive, spec.model)
+    if call.primitive not in spec.primitives or call.primitive not in OPTION_PARSERS:
+        can = ", ".join(spec.primitives)
+        raise InvalidInput(f"model {spec.model!r} does not {call.primitive}; it does: {can}", param="model")
+    options = OPTION_PARSERS[call.primitive](call.options, spec, resolved.options, call.paths)
+    now = time.time()
+    request = Request(
+        id=call.id,
+        primitive=call.primitive,
+        model=resolved.name,
+        digest=spec.digest,
+        cost=estimate_cost(call.items, spec),
+        count=len(call.items),
+        deadline=now + (call.timeout_s or gateway.limits.request_timeout_s),
+        published=now,
+        lane=call.lane or (call.key.lane if call.key else names.LANES[0]),
+        reply=reply,
+        store=store,
+        key=call.key.prefix if call.key else None,
+    )
+    return Accepted(call, spec, request, Payload(call.items, options.to_wire()))
+
+
+def resolve(catalog: Snapshot, call: Call) -> Resolved:
+    """The model that the call names, with the profile of its options if they pick one."""
+    where = call.paths.get("profile", "options.profile")
+    profile = parse_profile(call.options, where)
+    resolved = catalog.resolve(call.model)
+    if profile is None:
+        return resolved
+    try:
+        return catalog.resolve(f"{resolved.model.spec.model}:{profile}")
+    except ModelNotFound as error:
+        raise InvalidInput(error.message, param=where) from None
+
+
+def estimate_cost(items: list[dict[str, Any]], spec: ModelSpec) -> int:
+    """In padded-token equivalents, from lengths alone: only the worker has the tokenizer."""
+    longest = spec.max_tokens or 1 << 30
+    return sum(min(_tokens(item), longest) for item in items)
+
+
+def _tokens(item: Mapping[str, Any]) -> int:
+    if "token_ids" in item:
+        return len(item["token_ids"]) + SPECIAL_TOKENS
+    return len(item.get("text", "")) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS
+
+
+async def send(gateway: Gateway, accepted: Accepted) -> None:
+    """Returns when the request is with the broker. Raises QueueFull or QueueUnavailable."""
+    request, payload = accepted.request, accepted.payload
+    body = _body({"model": request.model, "items": payload.items, "options": payload.options})
+    if len(body) > blobs.INLINE_BYTES:
+        body = _body({"model": request.model, "blob": await gateway.payloads.keep(request, payload)})
+    queue = names.queue(accepted.spec.pool, accepted.spec.model, request.lane)
+    await gateway.publisher.publish(request, queue, accepted.spec.pool, body)
+
+
+def _body(arguments: Mapping[str, Any]) -> bytes:
+    """A Celery message body: positional arguments, keyword arguments, links to other tasks."""
+    return bytes(msgpack.packb([[], arguments, EMBED]))
+
+
+async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio.Future[Reply]") -> Reply:
+    """The worker's reply. Raises GatewayTimeout, or sooner Provisioning or ModelLoading, or what failed the mailbox."""
+    started = time.monotonic()
+    limits = gateway.limits
+    patience = Patience(limits.provision_wait_s, limits.cold_wait_s, accepted.request.deadline - time.time())
+    while not waiting.done():
+        now = time.monotonic()
+        stop = reason_to_stop(accepted.spec, gateway.fleet.current, now - started, patience, now)
+        if stop is not None:
+            raise stop
+        await asyncio.wait((waiting,), timeout=next_look(now - started, patience))
+    return waiting.result()
+
+
+def results_of(reply: Reply) -> list[dict[str, Any]]:
+    """One result per item. A call succeeds whole or fails whole: the first item's error is the call's."""
+    if reply.error is not None:
+        raise errors.from_wire(reply.error)
+    results = reply.results or []
+    for result in results:
+        if "error" in result:
+            raise errors.from_wire(result["error"])
+    return results

@@ -1,0 +1,108 @@
+"""What the workers last said of themselves: read once a second, kept as one immutable view that any view may read."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from protocol import names
+from protocol.spec import ModelSpec
+
+log = logging.getLogger("shoal.fleet")
+
+READ_EVERY_S = 1.0
+STALE_S = 5.0  # older than this a view says nothing about the present
+FORGET_S = 3600.0  # a worker silent for this long leaves the index
+
+# A model's state on the fleet is the best of its workers' states, in this order; the words are the native wire's.
+_STATES = {
+    "loaded": "loaded",
+    "loading": "loading",
+    "waiting": "loading",
+    "fetching": "loading",
+    "unloading": "unloading",
+    "failed": "failed",
+    "absent": "available",
+}
+_RANK = {state: rank for rank, state in enumerate(_STATES)}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """Where one model is, taking all workers together."""
+
+    state: str = "available"
+    progress: float = 0.0
+    stage: str = ""
+    error: Mapping[str, Any] | None = None
+    workers: tuple[str, ...] = ()  # that have it loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The beats of all live workers, at `read_at` on the monotonic clock."""
+
+    beats: tuple[Mapping[str, Any], ...] = ()
+    read_at: float = float("-inf")
+    models: Mapping[str, ModelState] = field(default_factory=dict)  # by digest
+
+    def is_fresh(self, now: float) -> bool:
+        return now - self.read_at <= STALE_S
+
+    def serves(self, pool: str) -> bool:
+        return any(beat.get("pool") == pool and not beat.get("draining") for beat in self.beats)
+
+    def state(self, spec: ModelSpec) -> ModelState:
+        return self.models.get(spec.digest, ModelState())
+
+
+def view(beats: Sequence[Mapping[str, Any]], now: float) -> Fleet:
+    """Sum the beats up."""
+    found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for beat in beats:
+        for model in beat.get("models", ()):
+            found.setdefault(model.get("digest", ""), []).append((str(beat.get("id")), model))
+    return Fleet(tuple(beats), now, {digest: _sum_up(states) for digest, states in found.items()})
+
+
+def _sum_up(states: Sequence[tuple[str, Mapping[str, Any]]]) -> ModelState:
+    _, best = min(states, key=lambda state: (_RANK.get(state[1].get("state", ""), 99), -state[1].get("progress", 0.0)))
+    return ModelState(
+        state=_STATES.get(best.get("state", ""), "available"),
+        progress=float(best.get("progress", 0.0)),
+        stage=str(best.get("state", "")),
+        error=best.get("error"),
+        workers=tuple(worker for worker, model in states if model.get("state") == "loaded"),
+    )
+
+
+class FleetReader:
+    """`current` is replaced whole, never changed."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.current = Fleet()
+        self._redis = redis
+
+    async def run(self) -> None:
+        """Read for ever."""
+        while True:
+            try:
+                await self.read()
+            except RedisError as error:
+                log.debug("fleet not read", extra={"error": type(error).__name__})
+            await asyncio.sleep(READ_EVERY_S)
+
+    async def read(self) -> None:
+        """A worker lives as long as its beat's key does: Redis' clock decides, not the workers'."""
+        known: list[Any] = await self._redis.zrange(names.WORKERS, 0, -1)
+        values = await self._redis.mget([names.worker(worker.decode()) for worker in known]) if known else []
+        beats = [orjson.loads(value) for value in values if value is not None]
+        if len(beats) < len(known):
+            await self._redis.zremrangebyscore(names.WORKERS, "-inf", time.time() - FORGET_S)
+        self.current = view(beats, time.monotonic())

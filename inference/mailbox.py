@@ -1,0 +1,106 @@
+"""Where replies arrive: one Redis list per gateway process, drained by one reader that resolves waiting calls by id."""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator
+
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.exceptions import RedisError
+
+from protocol import names, replies
+from protocol.errors import QueueFull, ShoalError, TransportFailure
+from protocol.replies import Reply
+
+log = logging.getLogger("shoal.mailbox")
+
+BLOCK_S = 2
+BATCH = 256
+RETRY_S = 0.2
+
+
+class Mailbox:
+    """Owned by the event loop. `connected` is False while Redis cannot be reached, so no reply could arrive."""
+
+    def __init__(self, redis_url: str, capacity: int) -> None:
+        self.key = names.mailbox(uuid.uuid4().hex)
+        self.connected = False
+        self._capacity = capacity
+        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        # One bare connection, because a pooled client reconnects on its own and would hide that Redis was restarted.
+        self._connections: ConnectionPool = ConnectionPool.from_url(
+            redis_url, socket_connect_timeout=2, socket_timeout=BLOCK_S + 2
+        )
+        self._run_id: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @contextlib.contextmanager
+    def expect(self, request_id: str) -> Iterator[asyncio.Future[Reply]]:
+        """The future of this request's reply; forgotten at the end, so that nothing stays of a call given up."""
+        if len(self._waiting) >= self._capacity:
+            raise QueueFull(f"{self._capacity} calls wait in this gateway already")
+        if not self.connected:
+            raise TransportFailure("replies cannot arrive at the moment: Redis is not reachable")
+        waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield waiting
+        finally:
+            self._waiting.pop(request_id, None)
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.exception()  # seen, even if the caller left before looking
+
+    def fail(self, request_id: str, error: ShoalError) -> None:
+        """End the wait for a reply that will not come; harmless if nobody waits."""
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+
+    async def run(self) -> None:
+        """Drain the list for ever."""
+        while True:
+            connection: AbstractConnection = self._connections.make_connection()
+            try:
+                await self._greet(connection)
+                while True:
+                    await self._collect(connection)
+            except (RedisError, OSError) as error:
+                if self.connected:
+                    log.warning("mailbox lost Redis", extra={"error": str(error)})
+                self.connected = False
+            finally:
+                await connection.disconnect(nowait=True)
+            await asyncio.sleep(RETRY_S)
+
+    async def _greet(self, connection: AbstractConnection) -> None:
+        """A restarted Redis has lost every reply that was under way, and perhaps the requests too."""
+        await connection.connect()
+        await connection.send_command("INFO", "server")
+        info = (await connection.read_response()).decode()
+        run_id = next(line[len("run_id:") :] for line in info.splitlines() if line.startswith("run_id:"))
+        if self._run_id not in (None, run_id):
+            log.warning("Redis was restarted", extra={"calls_failed": len(self._waiting)})
+            for request_id in list(self._waiting):
+                self.fail(request_id, TransportFailure("the reply was lost in a restart of Redis; send the call again"))
+        self._run_id = run_id
+        self.connected = True
+
+    async def _collect(self, connection: AbstractConnection) -> None:
+        await connection.send_command("BLMPOP", BLOCK_S, 1, self.key, "LEFT", "COUNT", BATCH)
+        found = await connection.read_response()
+        for packed in found[1] if found else ():
+            try:
+                arrived = replies.unpack(packed)
+            except (ValueError, TypeError):
+                log.exception("a mailbox entry could not be read")
+                continue
+            for reply in arrived:
+                self._resolve(reply)
+
+    def _resolve(self, reply: Reply) -> None:
+        """A reply nobody waits for is late or a duplicate: the first one counts."""
+        waiting = self._waiting.pop(reply.id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)

@@ -1,0 +1,164 @@
+"""Tasks: calls accepted with 202. A hash says what was asked; the result lives where Celery's backend keeps it.
+
+The first writer of a result wins, whether a worker that finished or a caller who cancelled.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from inference.calls import Accepted
+from inference.cancels import send_cancels
+from protocol import names
+from protocol.errors import Cancelled, Expired, InferenceError, QueueUnavailable, TaskFinished, TaskNotFound
+
+MAX_WAITS = 256  # each holds a connection to Redis
+FINISHED = frozenset({"succeeded", "failed", "cancelled", "expired"})
+
+# What Celery's Redis backend does, unless a result is there already.
+_STORE_ONCE = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then
+  redis.call('PUBLISH', KEYS[1], ARGV[1])
+  return 1
+end
+return 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as its owner may see it; times are unix seconds."""
+
+    id: str
+    state: str
+    facts: Mapping[str, str]
+    result: Any = None
+    error: Mapping[str, Any] | None = None
+
+    @property
+    def pool(self) -> str:
+        return self.facts.get("pool", "default")
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"id": self.id, "object": "task", "state": self.state}
+        body |= {name: self.facts[name] for name in ("primitive", "model", "lane") if name in self.facts}
+        body |= {name: float(self.facts[name]) for name in ("created", "deadline", "started") if name in self.facts}
+        if self.result is not None:
+            body["result"] = self.result
+        if self.error is not None:
+            body["error"] = self.error
+        return body
+
+
+class TaskStore:
+    """Every method raises QueueUnavailable while Redis is away."""
+
+    def __init__(self, redis: Redis, ttl_s: int) -> None:
+        self._redis = redis
+        self._ttl_s = ttl_s
+        self._waits = asyncio.Semaphore(MAX_WAITS)
+        self._store_once = redis.register_script(_STORE_ONCE)
+
+    async def add(self, accepted: Accepted) -> None:
+        """Remember what was asked, before a worker can hear of it."""
+        request = accepted.request
+        facts: dict[Any, Any] = {
+            "model": request.model,
+            "primitive": request.primitive,
+            "lane": request.lane,
+            "pool": accepted.spec.pool,
+            "created": request.published,
+            "deadline": request.deadline,
+            "key": request.key or "",
+        }
+        async with _reachable(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hset(names.task(request.id), mapping=facts)
+            pipe.expireat(names.task(request.id), int(request.deadline) + self._ttl_s)
+            await pipe.execute()
+
+    async def discard(self, task_id: str) -> None:
+        """Forget a task whose request never left; nobody was told its id."""
+        with contextlib.suppress(QueueUnavailable):
+            async with _reachable():
+                await self._redis.delete(names.task(task_id))
+
+    async def get(self, task_id: str, key: str | None) -> Task:
+        """Raises TaskNotFound for an unknown id and for somebody else's, so that ids cannot be probed."""
+        async with _reachable(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.hgetall(names.task(task_id))
+            pipe.get(names.task_result(task_id))
+            raw, meta = await pipe.execute()
+        facts = {name.decode(): value.decode() for name, value in raw.items()}
+        if not facts or facts.get("key", "") != (key or ""):
+            raise TaskNotFound(f"there is no task {task_id[:80]!r}")
+        return _task(task_id, facts, None if meta is None else orjson.loads(meta), time.time())
+
+    async def wait(self, task_id: str, key: str | None, seconds: float) -> Task:
+        """The task as soon as it is finished, or as it is after `seconds`; at once when too many wait already."""
+        if self._waits.locked():
+            return await self.get(task_id, key)
+        until = time.monotonic() + seconds
+        async with self._waits, _reachable(), self._redis.pubsub(ignore_subscribe_messages=True) as channel:
+            await channel.subscribe(names.task_result(task_id))
+            task = await self.get(task_id, key)
+            while task.state not in FINISHED and (left := until - time.monotonic()) > 0:
+                if await channel.get_message(timeout=left) is not None:
+                    break
+            return task if task.state in FINISHED else await self.get(task_id, key)
+
+    async def cancel(self, task_id: str, key: str | None) -> Task:
+        """Raises TaskFinished when there is a result already; cancelling twice is no mistake."""
+        task = await self.get(task_id, key)
+        if task.state == "cancelled":
+            return task
+        async with _reachable():
+            meta = _revoked(task_id)
+            is_first = await self._store_once([names.task_result(task_id)], [orjson.dumps(meta), self._ttl_s])
+            if is_first:
+                await send_cancels(self._redis, [(task.pool, task_id)])
+        task = await self.get(task_id, key)
+        if task.state != "cancelled":
+            raise TaskFinished(f"task {task_id} has {task.state} already")
+        return task
+
+
+@contextlib.asynccontextmanager
+async def _reachable() -> AsyncIterator[None]:
+    try:
+        yield
+    except (TimeoutError, RedisError, OSError) as error:
+        raise QueueUnavailable("Redis, which keeps tasks, cannot be reached") from error
+
+
+def _task(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:
+    """The state that hash and result together mean."""
+    if meta is None:
+        is_late = now > float(facts["deadline"]) and facts.get("state") != "running"
+        return Task(task_id, "expired" if is_late else facts.get("state", "queued"), facts)
+    if meta["status"] == "SUCCESS":
+        return Task(task_id, "succeeded", facts, result=meta["result"])
+    if meta["status"] == "REVOKED":
+        return Task(task_id, "cancelled", facts)
+    error = meta.get("shoal_error") or InferenceError("the task failed").to_wire()
+    state = {Expired.code: "expired", Cancelled.code: "cancelled"}.get(str(error.get("code")), "failed")
+    return Task(task_id, state, facts, error=error)
+
+
+def _revoked(task_id: str) -> dict[str, Any]:
+    """What Celery stores for a revoked task, so that `AsyncResult.get` raises TaskRevokedError."""
+    return {
+        "status": "REVOKED",
+        "result": {"exc_type": "TaskRevokedError", "exc_message": ["revoked"], "exc_module": "celery.exceptions"},
+        "traceback": None,
+        "children": [],
+        "date_done": datetime.now(UTC).isoformat(),
+        "task_id": task_id,
+    }

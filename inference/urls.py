@@ -1,0 +1,20 @@
+"""The hot routes. Everything else, the admin and the management API, is in `project.urls`."""
+
+from django.urls import path
+
+from inference.views import calls, models, probes, tasks
+
+urlpatterns = [
+    path("v1/encode/<path:model>", calls.encode),
+    path("v1/embeddings", calls.embeddings),
+    path("v1/tasks", tasks.tasks),
+    path("v1/tasks/<str:task_id>", tasks.task),
+    path("v1/models", models.models),
+    path("v1/models/<path:model>", models.model),
+    path("healthz", probes.healthz),
+    path("livez", probes.livez),
+    path("readyz", probes.readyz),
+    path("health", probes.health),
+    path("metrics", probes.metrics),
+    path("", probes.root),
+]

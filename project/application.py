@@ -1,0 +1,55 @@
+"""The gateway as one ASGI application: hot routes to the lean handler, everything else to stock Django."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+
+from catalog import registry
+from catalog.follow import SnapshotFollower
+from catalog.issuing import KeyFollower
+from inference.gateway import Gateway, Limits
+from inference.lean import LeanHandler
+
+HOT_PREFIX = "/v1/"
+HOT_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz", "/health", "/metrics"})
+
+
+def make_gateway() -> Gateway:
+    """A gateway as the settings describe it."""
+    return Gateway(
+        broker_url=settings.SHOAL_BROKER_URL,
+        redis_url=settings.SHOAL_REDIS_URL,
+        data_dir=settings.SHOAL_DATA,
+        catalog=SnapshotFollower(settings.SHOAL_REDIS_URL, registry.restore),
+        keys=KeyFollower(settings.SHOAL_REDIS_URL),
+        require_keys=settings.SHOAL_REQUIRE_KEYS,
+        limits=Limits(
+            request_timeout_s=settings.SHOAL_REQUEST_TIMEOUT_S,
+            cold_wait_s=settings.SHOAL_COLD_WAIT_S,
+            provision_wait_s=settings.SHOAL_PROVISION_WAIT_S,
+            task_ttl_s=settings.SHOAL_TASK_TTL_S,
+            max_pending=settings.SHOAL_MAX_PENDING,
+            max_body_bytes=settings.SHOAL_MAX_BODY_BYTES,
+        ),
+    )
+
+
+class Application:
+    """Which of the two handlers a connection belongs to; the lean one also owns the process's life."""
+
+    def __init__(self) -> None:
+        self.lean = LeanHandler(make_gateway)
+        self.stock = ASGIHandler()
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+        elif scope["type"] == "lifespan" or is_hot(scope["path"]):
+            await self.lean(scope, receive, send)
+        else:
+            await self.stock(scope, receive, send)
+
+
+def is_hot(path: str) -> bool:
+    return path.startswith(HOT_PREFIX) or path in HOT_PATHS
