@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
+
 from protocol import codec
 
 
@@ -26,7 +28,16 @@ class Reply:
 
 
 def pack(replies: Sequence[Reply]) -> bytes:
-    return codec.pack([reply.to_wire() for reply in replies])
+    return join([pack_one(reply) for reply in replies])
+
+
+def pack_one(reply: Reply) -> bytes:
+    return codec.pack(reply.to_wire())
+
+
+def join(packed: Sequence[bytes]) -> bytes:
+    """One mailbox element of replies that were packed one by one, so that one that cannot be packed harms no other."""
+    return bytes(msgpack.Packer().pack_array_header(len(packed))) + b"".join(packed)
 
 
 def unpack(data: bytes) -> list[Reply]:

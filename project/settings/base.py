@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from project import env, logs
-from protocol import names
+from protocol import links, names
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 
 # Where things are
 SHOAL_DATA: Path = env.folder("SHOAL_DATA", None) or BASE_DIR / ".shoal"
-SHOAL_REDIS_URL = env.url("SHOAL_REDIS_URL", "redis://127.0.0.1:6379/0", ("redis", "rediss", "unix"))
-SHOAL_BROKER_URL = env.url("SHOAL_BROKER_URL", SHOAL_REDIS_URL, ("redis", "rediss", "amqp", "amqps"))
+SHOAL_REDIS_URL = env.url("SHOAL_REDIS_URL", "redis://127.0.0.1:6379/0", links.REDIS_SCHEMES)
+SHOAL_BROKER_URL = env.url("SHOAL_BROKER_URL", SHOAL_REDIS_URL, (*links.REDIS_SCHEMES, "amqp", "amqps"))
 SHOAL_MODELS = env.folder("SHOAL_MODELS", None)
 SHOAL_CATALOG = env.folder("SHOAL_CATALOG", None)
 SHOAL_OFFLINE = env.flag("SHOAL_OFFLINE", False)
@@ -43,6 +43,7 @@ SHOAL_WORKER_ID = env.matching(
 SHOAL_MEMORY_BYTES = env.byte_count("SHOAL_MEMORY_BYTES", None)  # None: what the device or cgroup has
 SHOAL_VISIBILITY_S = env.seconds("SHOAL_VISIBILITY_S", 5)
 SHOAL_DRAIN_S = env.seconds("SHOAL_DRAIN_S", 25)
+SHOAL_PREFETCH = env.integer("SHOAL_PREFETCH", 64, least=1)  # messages per queue on RabbitMQ; on Redis cost is counted
 
 # The database, for `gateway` alone: a worker learns the catalog from Redis and holds no credentials.
 SHOAL_DATABASE = env.database("SHOAL_DATABASE_URL", SHOAL_DATA / "shoal.db")
@@ -65,15 +66,15 @@ INSTALLED_APPS: list[str] = []
 DATABASES: dict[str, dict[str, object]] = {}
 
 # Celery, read by `project.celery` with the namespace CELERY
-CELERY_BROKER_URL = SHOAL_BROKER_URL
-CELERY_RESULT_BACKEND = SHOAL_REDIS_URL
+CELERY_BROKER_URL = links.kombu_url(SHOAL_BROKER_URL)
+CELERY_RESULT_BACKEND = links.kombu_url(SHOAL_REDIS_URL)
 CELERY_RESULT_EXPIRES = SHOAL_TASK_TTL_S
 CELERY_REDIS_SOCKET_TIMEOUT = 5.0
 CELERY_REDIS_SOCKET_CONNECT_TIMEOUT = 2.0
 CELERY_TASK_PROTOCOL = 2
 CELERY_TASK_DEFAULT_QUEUE = names.INTAKE_QUEUE
 CELERY_TASK_ROUTES = {"ops.*": {"queue": names.OPS_QUEUE}}
-CELERY_TASK_SERIALIZER = "msgpack"
+CELERY_TASK_SERIALIZER = "json"  # also of replies to remote control, which any Celery client must read
 CELERY_RESULT_SERIALIZER = "json"
 CELERY_EVENT_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["msgpack", "json"]  # never pickle: a message must not carry code
@@ -94,13 +95,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
         "health_check_interval": 10,
-        "visibility_timeout": SHOAL_VISIBILITY_S,
-        "unacked_restore_interval": 2,  # with the throttle of 1: sweep every 2 s instead of every 100
-        "unacked_restore_throttle": 1,
-        "polling_interval": 0.1,  # how soon a queue just subscribed to is listened to
+        "visibility_timeout": 3600,  # of ordinary Celery workers; device workers renew leases of SHOAL_VISIBILITY_S
         "priority_steps": [0],  # lanes are queues of their own; more steps would be more keys in every pop
     }
-    if SHOAL_BROKER_URL.startswith("redis")
+    if links.is_redis(SHOAL_BROKER_URL)
     else {"confirm_publish": True, "write_timeout": 5}
 )
 

@@ -6,6 +6,11 @@ from project.settings.base import *  # noqa: F403  # the roles share one base
 
 SECRET_KEY = secrets.token_urlsafe(48)  # Django wants one; a worker signs nothing
 
+CELERY_IMPORTS = ["workers.strategy"]
+CELERY_WORKER_CONSUMER = "workers.consumer:Consumer"
+CELERY_WORKER_POOL = "workers.pool:TaskPool"
+CELERY_WORKER_CONCURRENCY = 1
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # what runs is answered, connection or not
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_DISABLE_RATE_LIMITS = True
 CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False  # reconnecting must not change prefetch behind our back

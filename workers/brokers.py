@@ -1,0 +1,168 @@
+"""The two brokers behind one face, on the thread of kombu's Hub: what a subscription, a receipt and its return mean."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from kombu.entity import Queue
+
+from protocol import names
+from workers.receipts import Receipt
+
+log = logging.getLogger("shoal.broker")
+
+FALLBACK_S = 0.2  # plain Celery clients write no wake stream
+PLAIN_PRIORITIES = (3, 6, 9)  # kombu keeps a list per step; plain clients may use them, gateways do not
+
+Credit = Callable[[str], tuple[int, bool]]  # by queue: the cost it may take, and whether one may cost more than that
+
+
+class Broker(Protocol):
+    """One connection's worth of a broker."""
+
+    marks_returned: bool  # what is given back arrives as redelivered
+
+    def subscribe(self, queue: Queue) -> None: ...
+
+    def unsubscribe(self, name: str) -> None: ...
+
+    def wake(self, queues: Iterable[str] | None) -> None:
+        """Look into these queues now; None for all."""
+        ...
+
+    def tick(self) -> None:
+        """Send what has gathered; the Hub calls it before it waits."""
+        ...
+
+    def acknowledge(self, receipt: Receipt) -> None: ...
+
+    def give_back(self, receipt: Receipt) -> None: ...
+
+    def keep_alive(self) -> None:
+        """What the Hub does between events, for when it runs no more."""
+        ...
+
+
+class RabbitBroker:
+    """RabbitMQ counts what a consumer has not acknowledged; a receipt dies with its connection."""
+
+    marks_returned = True
+
+    def __init__(self, consumer: Any, prefetch: int, connection: Any) -> None:
+        self._consumer = consumer
+        self._channel = consumer.channel
+        self._prefetch = prefetch
+        self._connection = connection
+
+    def subscribe(self, queue: Queue) -> None:
+        if not self._consumer.consuming_from(queue.name):
+            # Per consumer, never global: a shared credit would let one full queue starve all others.
+            self._channel.basic_qos(0, self._prefetch, False)
+            self._consumer.add_queue(queue)
+            self._consumer.consume()
+
+    def unsubscribe(self, name: str) -> None:
+        self._consumer.cancel_by_queue(name)
+
+    def wake(self, queues: Iterable[str] | None) -> None:
+        """RabbitMQ pushes."""
+
+    def tick(self) -> None:
+        """Acknowledgements are sent as they come."""
+
+    def acknowledge(self, receipt: Receipt) -> None:
+        if self._is_valid(receipt):
+            receipt.message.ack_log_error(log, self._connection.connection_errors)
+
+    def give_back(self, receipt: Receipt) -> None:
+        if self._is_valid(receipt):
+            receipt.message.reject_log_error(log, self._connection.connection_errors, requeue=True)
+
+    def keep_alive(self) -> None:
+        self._connection.heartbeat_check()
+
+    def _is_valid(self, receipt: Receipt) -> bool:
+        """False for a message of a lost connection: the broker has taken it back."""
+        return receipt.message.channel is self._channel and self._channel.connection is not None
+
+
+class Holdings:
+    """The Redis delivery tags this worker has leases on, across connections. The Hub's thread writes."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, None] = {}
+        self.acknowledged: list[str] = []  # to be told to Redis
+
+    def tags(self) -> list[str]:
+        """A copy, from any thread."""
+        return list(self._tags)
+
+    def hold(self, tag: str) -> None:
+        self._tags[tag] = None
+
+    def acknowledge(self, tag: str) -> None:
+        self._tags.pop(tag, None)
+        self.acknowledged.append(tag)
+
+    def forget(self, tag: str) -> None:
+        self._tags.pop(tag, None)
+
+
+class RedisBroker:
+    """On Redis a receipt is a lease under a tag, good on any connection; credit is counted here, in cost."""
+
+    marks_returned = False
+
+    def __init__(self, consumer: Any, credit: Credit, holdings: Holdings, call_soon: Callable[..., object]) -> None:
+        self._consumer = consumer
+        self._channel = consumer.channel
+        self._credit = credit
+        self._holdings = holdings
+        self._call_soon = call_soon
+        self._starved: set[str] = set()  # had more than their credit allowed
+
+    def subscribe(self, queue: Queue) -> None:
+        if not self._consumer.consuming_from(queue.name):
+            self._consumer.add_queue(queue)
+            self._consumer.consume()
+
+    def unsubscribe(self, name: str) -> None:
+        self._consumer.cancel_by_queue(name)
+
+    def wake(self, queues: Iterable[str] | None) -> None:
+        queues = self._channel.active_queues if queues is None else queues
+        lists = [name for queue in queues for name in self._lists(queue)]
+        credits = {name: self._credit(self._queue(name)) for name in lists}
+        credits = {name: (cost, any_) for name, (cost, any_) in credits.items() if cost > 0 or any_}
+        has_more, starved = self._channel.pop(credits, self._holdings.hold)
+        self._starved = (self._starved - set(credits)) | starved
+        if has_more:
+            self._call_soon(self.wake, list(credits))
+
+    def tick(self) -> None:
+        if self._holdings.acknowledged:
+            tags = self._holdings.acknowledged
+            self._channel.acknowledge(tags)
+            self._holdings.acknowledged = []
+            if self._starved:
+                self.wake({self._queue(name) for name in self._starved})
+
+    def acknowledge(self, receipt: Receipt) -> None:
+        self._holdings.acknowledge(receipt.message.delivery_tag)
+
+    def give_back(self, receipt: Receipt) -> None:
+        """Without a connection the lease runs out instead."""
+        self._holdings.forget(receipt.message.delivery_tag)
+        if self._channel.connection is not None:
+            self._channel.give_back(receipt.message, receipt.queue)
+
+    def keep_alive(self) -> None:
+        """Leases are renewed by a thread of their own."""
+
+    def _lists(self, queue: str) -> list[str]:
+        if queue != names.INTAKE_QUEUE:
+            return [queue]
+        return [queue, *(f"{queue}{self._channel.sep}{step}" for step in PLAIN_PRIORITIES)]
+
+    def _queue(self, name: str) -> str:
+        return name.partition(self._channel.sep)[0]

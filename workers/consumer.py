@@ -1,0 +1,195 @@
+"""Celery's consumer with our own steps: per-queue subscriptions, work that outlives a connection, no texts in logs.
+
+Left out are Mingle and Gossip (chatter between workers) and DelayedDelivery (28 queues in every virtual host).
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from celery import bootsteps
+from celery.worker import state
+from celery.worker.consumer import Consumer as CeleryConsumer
+from celery.worker.consumer.control import Control as CeleryControl
+from celery.worker.consumer.events import Events
+from kombu.common import QoS, ignore_errors
+from kombu.entity import Queue
+
+from protocol import names
+from protocol.errors import InvalidInput
+from workers.brokers import FALLBACK_S, Broker, RabbitBroker, RedisBroker
+from workers.desk import UnknownTask
+
+log = logging.getLogger("shoal.consumer")
+
+INTAKE_CREDIT = 64  # tasks of plain clients taken at once; each goes on to its model's queue at once
+BATCHES_HELD = 2  # one at the engine, one ready
+
+
+class Tasks(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
+    """Consumes from the queues that are wanted now. Started at every connection, stopped when it is lost or left."""
+
+    requires = (Events,)
+
+    def __init__(self, consumer: "Consumer", **kwargs: Any) -> None:
+        consumer.task_consumer = consumer.qos = None
+        self._timers: list[Any] = []
+        super().__init__(consumer, **kwargs)
+
+    def start(self, consumer: "Consumer") -> None:
+        consumer.update_strategies()
+        consumer.qos_global = False
+        consumer.qos = QoS(lambda prefetch_count: None, 0)  # Celery's loop looks at it; credit is counted elsewhere
+        consumer.task_consumer = consumer.app.amqp.TaskConsumer(
+            consumer.connection, on_decode_error=consumer.on_decode_error
+        )
+        consumer.task_consumer.queues = []  # Celery declared its default queue; subscribing is our own business
+        # Celery sets it later too, but a broker may deliver while we subscribe.
+        consumer.task_consumer.on_message = consumer.create_task_handler()
+        consumer.open()
+        self._timers = [
+            consumer.timer.call_repeatedly(FALLBACK_S, consumer.look),
+            consumer.timer.call_repeatedly(1.0, consumer.tidy),
+        ]
+
+    def stop(self, consumer: "Consumer") -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []
+        consumer.leave()
+        if consumer.task_consumer:
+            ignore_errors(consumer, consumer.task_consumer.cancel)
+
+    def shutdown(self, consumer: "Consumer") -> None:
+        if consumer.task_consumer:
+            self.stop(consumer)
+            ignore_errors(consumer, consumer.task_consumer.close)
+            consumer.task_consumer = None
+
+    def info(self, consumer: "Consumer") -> dict[str, Any]:
+        return {"held": consumer.runtime.custody.queues()}
+
+
+class Control(CeleryControl):  # type: ignore[misc]
+    """Remote control as ever, after our Tasks instead of Celery's."""
+
+    requires = (Tasks,)
+
+
+class Consumer(CeleryConsumer):  # type: ignore[misc]
+    """One per worker; everything here runs on the Hub's thread."""
+
+    class Blueprint(CeleryConsumer.Blueprint):  # type: ignore[misc]
+        default_steps = (
+            "celery.worker.consumer.connection:Connection",
+            "celery.worker.consumer.events:Events",
+            "celery.worker.consumer.heart:Heart",
+            "workers.consumer:Tasks",
+            "workers.consumer:Control",
+            "celery.worker.consumer.consumer:Evloop",
+        )
+
+    def __init__(self, *args: Any, pool: Any, **kwargs: Any) -> None:
+        self.runtime = pool.runtime
+        self.runtime.consumer = self
+        super().__init__(*args, pool=pool, **kwargs)
+
+    # -- connections -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """A connection is there: subscribe, and go on with what other threads have handed over meanwhile."""
+        runtime = self.runtime
+        runtime.custody.broker = self._broker()
+        runtime.custody.eventer = self.event_dispatcher
+        self._subscribe_to_intake()
+        for queue in runtime.subscriptions.wanted():
+            self._subscribe(queue)
+        if self.hub is not None:
+            self.hub.on_tick.add(self.tick)
+        runtime.hub_ticked = time.monotonic()
+        runtime.is_consuming = True
+        runtime.bridge.attach(self.call_soon, self.connection_errors + self.channel_errors)
+        self.call_soon(self.look)
+
+    def leave(self) -> None:
+        self.runtime.is_consuming = False
+        if self.hub is not None:
+            self.hub.on_tick.discard(self.tick)
+
+    def on_close(self) -> None:
+        """Celery would forget what is reserved here; we still hold it and will answer it."""
+
+    def _broker(self) -> Broker:
+        if self.connection.transport.driver_type == "redis":
+            return RedisBroker(self.task_consumer, self._credit, self.runtime.holdings, self.call_soon)
+        return RabbitBroker(self.task_consumer, self.runtime.prefetch, self.connection)
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
+    def wake(self, queues: Iterable[str]) -> None:
+        """Somebody published to these."""
+        if not self.runtime.is_consuming:
+            return
+        served = self.runtime.subscriptions.ask(queues, self.runtime.catalog(), time.monotonic())
+        for queue in served:
+            self._subscribe(queue)
+        self.runtime.custody.broker.wake(served)
+
+    def look(self) -> None:
+        """Plain clients wake nobody."""
+        self.runtime.custody.broker.wake(None)
+
+    def tick(self) -> None:
+        self.runtime.hub_ticked = time.monotonic()
+        self.runtime.custody.broker.tick()
+
+    def tidy(self) -> None:
+        """Once a second: end quiet subscriptions, drop what was revoked by Celery's own command."""
+        runtime = self.runtime
+        for queue in runtime.subscriptions.quiet(time.monotonic()):
+            if runtime.custody.is_idle(queue):
+                runtime.subscriptions.end(queue)
+                runtime.custody.broker.unsubscribe(queue)
+                log.info("queue left", extra={"queue": queue})
+        for request_id in [known for known in state.revoked if runtime.custody.holds(known)]:
+            runtime.dispatcher.cancel(request_id)
+
+    def _subscribe(self, name: str) -> None:
+        if not self.task_consumer.consuming_from(name):
+            lane = self.runtime.subscriptions.lane(name)
+            self.runtime.custody.broker.subscribe(
+                Queue(name, routing_key=name, durable=True, queue_arguments=names.queue_arguments(lane))
+            )
+            log.info("queue joined", extra={"queue": name})
+
+    def _subscribe_to_intake(self) -> None:
+        """Declared as any Celery client declares it."""
+        self.runtime.custody.broker.subscribe(self.app.amqp.queues[names.INTAKE_QUEUE])
+
+    def _credit(self, queue: str) -> tuple[int, bool]:
+        custody = self.runtime.custody
+        held, is_idle = custody.cost(queue), custody.is_idle(queue)
+        if queue == names.INTAKE_QUEUE:
+            return INTAKE_CREDIT - held, is_idle
+        model = self.runtime.subscriptions.model(queue)
+        return BATCHES_HELD * self.runtime.dispatcher.budget(model) - held, is_idle
+
+    # -- messages that are no tasks of ours --------------------------------------------------------------------
+
+    def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        name = str(message.headers.get("task"))[:100]
+        self._refuse(message, name, InvalidInput(f"there is no task {name!r}", param="task"))
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        self._refuse(message, "", InvalidInput("the message is not a task"))
+
+    def on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
+        self._refuse(message, "", InvalidInput("the message is not a valid task"))
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        self._refuse(message, "", InvalidInput("the message's body cannot be read"))
+
+    def _refuse(self, message: Any, task_name: str, error: InvalidInput) -> None:
+        """Celery's own handlers would log the body."""
+        self.runtime.desk.refuse(message, UnknownTask(task_name), error)

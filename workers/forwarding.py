@@ -1,0 +1,96 @@
+"""Tasks of plain Celery clients: translated into requests and published again, each to the queue of its model.
+
+So they meet the same credit, batching and residency as every other request, whichever pool serves the model.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgpack
+import redis
+from kombu.connection import Connection
+from kombu.entity import Queue
+from kombu.messaging import Producer
+
+from catalog.snapshot import Snapshot
+from protocol import names
+from protocol.messages import EMBED, celery_headers
+from workers.bodies import arguments
+from workers.bridge import Bridge
+from workers.custody import Custody
+from workers.deliveries import Delivery
+from workers.plain import Translated, translate
+from workers.receipts import Receipt
+
+log = logging.getLogger("shoal.forwarding")
+
+WAKE_LENGTH = 256
+_PERSISTENT = 2
+
+
+class Publisher:
+    """The worker's own way to the broker, for one thread; reconnects by itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._producer = Producer(connection, auto_declare=False)
+
+    def publish(self, translated: Translated, body: bytes, headers: dict[str, Any]) -> None:
+        """Raises kombu's OperationalError when the broker stays away."""
+        lane = translated.request.lane
+        queue = Queue(translated.queue, durable=True, queue_arguments=names.queue_arguments(lane), no_declare=False)
+        publish = self._connection.ensure(self._producer, self._send, max_retries=3, interval_max=0.5)
+        publish(queue, body, headers)
+
+    def _send(self, queue: Queue, body: bytes, headers: dict[str, Any]) -> None:
+        queue(self._producer.channel).queue_declare()
+        self._producer.publish(
+            body,
+            routing_key=queue.name,
+            exchange="",
+            content_type="application/x-msgpack",
+            content_encoding="binary",
+            headers=headers,
+            correlation_id=headers["id"],
+            delivery_mode=_PERSISTENT,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """Runs on the intake's thread."""
+
+    state: "redis.Redis"
+    publisher: Publisher
+    catalog: Callable[[], Snapshot]
+    bridge: Bridge
+    custody: Custody
+    ttl_s: int
+    max_bytes: int
+    origin: str
+
+    def forward(self, delivery: Delivery) -> None:
+        """Publish first, acknowledge after: at worst the request is there twice, under one id."""
+        receipt: Receipt = delivery.receipt
+        given = arguments(receipt.message, self.max_bytes)
+        translated = translate(receipt.message.headers, given, self.catalog(), self.ttl_s)
+        # Before it is published: a worker that misses the wake-up finds the queue by its demand.
+        self.state.zadd(names.DEMAND, {translated.queue: time.time()})
+        self._publish(translated)
+        self.bridge.put(partial(self.custody.drop, receipt))
+        try:
+            wake: dict[Any, Any] = {"q": json.dumps([translated.queue])}
+            self.state.xadd(names.wake_stream(translated.pool), wake, maxlen=WAKE_LENGTH)
+        except redis.RedisError as error:
+            log.warning("workers were not woken", extra={"error": type(error).__name__})
+
+    def _publish(self, translated: Translated) -> None:
+        request, payload = translated.request, translated.payload
+        given = {"model": request.model, "items": payload.items, "options": payload.options}
+        body = bytes(msgpack.packb([[], given, EMBED]))
+        self.publisher.publish(translated, body, celery_headers(request, self.origin))

@@ -1,0 +1,104 @@
+"""What a plain Celery client means: its task arguments as the request and payload that a gateway would have made."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from catalog.snapshot import Resolved, Snapshot
+from protocol import names
+from protocol.errors import InvalidInput, ModelNotFound
+from protocol.items import parse_items
+from protocol.messages import TASK_PREFIX, Payload, Request
+from protocol.options import parse_encode_options, parse_profile, shown
+from protocol.spec import ModelSpec
+
+OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
+ARGUMENTS = ("model", "items", "options")
+CHARACTERS_PER_TOKEN = 4
+SPECIAL_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A request ready to be published to the queue of its model."""
+
+    request: Request
+    payload: Payload
+    queue: str
+    pool: str
+
+
+def translate(headers: Mapping[str, Any], arguments: Mapping[str, Any], catalog: Snapshot, ttl_s: float) -> Translated:
+    """Raises InvalidInput or ModelNotFound, as a gateway would. `headers` have passed `headers.read_request`."""
+    primitive = str(headers["task"]).removeprefix(TASK_PREFIX)
+    given = _known(arguments)
+    resolved = _resolve(catalog, given["model"], given["options"])
+    spec = resolved.model.spec
+    if primitive not in spec.primitives or primitive not in OPTION_PARSERS:
+        can = ", ".join(spec.primitives)
+        raise InvalidInput(f"model {spec.model!r} does not {primitive}; it does: {can}", param="model")
+    options = OPTION_PARSERS[primitive](given["options"], spec, resolved.options)
+    items = parse_items(given["items"])
+    now = time.time()
+    request = Request(
+        id=headers["id"],
+        primitive=primitive,
+        model=resolved.name,
+        digest=spec.digest,
+        cost=estimate_cost(items, spec),
+        count=len(items),
+        deadline=_deadline(headers, now + ttl_s),
+        published=now,
+        store=True,
+    )
+    queue = names.queue(spec.pool, spec.model, request.lane)
+    return Translated(request, Payload(items, options.to_wire()), queue, spec.pool)
+
+
+def estimate_cost(items: list[dict[str, Any]], spec: ModelSpec) -> int:
+    """In padded-token equivalents, from lengths alone, as a gateway estimates it."""
+    longest = spec.max_tokens or 1 << 30
+    return sum(min(_tokens(item), longest) for item in items)
+
+
+def _tokens(item: Mapping[str, Any]) -> int:
+    if "token_ids" in item:
+        return len(item["token_ids"]) + SPECIAL_TOKENS
+    return len(item["text"]) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS
+
+
+def _known(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    for name in arguments:
+        if name not in ARGUMENTS:
+            raise InvalidInput(f"{shown(name)} is not an argument; there are: {', '.join(ARGUMENTS)}", param="kwargs")
+    options = arguments.get("options")
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInput(f"options must be a map, not {shown(options)}", param="options")
+    return {"model": arguments.get("model"), "items": arguments.get("items"), "options": options or {}}
+
+
+def _resolve(catalog: Snapshot, model: Any, options: Mapping[str, Any]) -> Resolved:
+    if not isinstance(model, str):
+        raise InvalidInput(f"model must be the id of a model, not {shown(model)}", param="model")
+    resolved = catalog.resolve(model)
+    profile = parse_profile(options)
+    if profile is None:
+        return resolved
+    try:
+        return catalog.resolve(f"{resolved.model.spec.model}:{profile}")
+    except ModelNotFound as error:
+        raise InvalidInput(error.message, param="options.profile") from None
+
+
+def _deadline(headers: Mapping[str, Any], latest: float) -> float:
+    """Celery's `expires`, or `latest`: the task's result is not kept longer anyway."""
+    expires = headers.get("expires")
+    if expires is None:
+        return latest
+    try:
+        moment = datetime.fromisoformat(expires)
+    except (TypeError, ValueError):
+        raise InvalidInput("expires must be a time in ISO 8601", param="expires") from None
+    return min(latest, (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -1,0 +1,130 @@
+"""All parts of a device worker's process: one object, started and ended in order."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from catalog.snapshot import Snapshot
+from workers.bridge import Bridge
+from workers.brokers import Holdings
+from workers.custody import Custody
+from workers.deliveries import Delivery
+from workers.desk import Desk
+from workers.dispatcher import Dispatcher
+from workers.heartbeat import Heartbeat
+from workers.intake import Intake
+from workers.leases import Leases
+from workers.replies import Outbox
+from workers.subscriptions import Subscriptions
+from workers.wake import Cancelled, Wake
+
+log = logging.getLogger("shoal.worker")
+
+WEDGED_S = 30.0
+FLUSH_S = 5.0
+TURN_S = 0.1  # between acknowledgements while draining
+
+
+class Runtime:
+    """`bootstrap` sets the parts; Celery's consumer sets itself, `is_consuming` and `hub_ticked`."""
+
+    bridge: Bridge
+    custody: Custody
+    holdings: Holdings
+    subscriptions: Subscriptions
+    outbox: Outbox
+    dispatcher: Dispatcher
+    intake: Intake
+    desk: Desk
+    wake: Wake
+    heartbeat: Heartbeat
+    leases: Leases | None  # on a Redis broker
+    catalog: Callable[[], Snapshot]
+    prefetch: int
+    drain_s: float
+
+    consumer: Any = None
+    is_consuming = False
+    hub_ticked = 0.0
+
+    def __init__(self) -> None:
+        self.cancelled = Cancelled()
+        self._drained = False
+
+    def start(self) -> None:
+        self.dispatcher.start()
+        self.outbox.start()
+        self.intake.start()
+        self.wake.start()
+        if self.leases is not None:
+            self.leases.start()
+        self.heartbeat.start()
+
+    # -- between threads ---------------------------------------------------------------------------------------
+
+    def submit(self, delivery: Delivery) -> None:
+        """Hand over to the dispatcher. The cancels are looked up last, so that one that comes now is not missed."""
+        self.dispatcher.submit(delivery)
+        if delivery.request.id in self.cancelled:
+            self.dispatcher.cancel(delivery.request.id)
+
+    def on_queues(self, queues: Iterable[str]) -> None:
+        """From the wake thread."""
+        if self.consumer is not None:
+            self.bridge.put(partial(self.consumer.wake, queues))
+
+    def beat(self) -> dict[str, Any]:
+        return {**self.dispatcher.status(), "queues": self.custody.queues()}
+
+    def ailment(self) -> str | None:
+        """Why this process should end, if it should. A broker that is away is no reason."""
+        if self._drained:
+            return None
+        if not self.dispatcher.alive:
+            return "the dispatcher died"
+        if self.is_consuming and time.monotonic() - self.hub_ticked > WEDGED_S:
+            return f"the event loop has not turned for {WEDGED_S:g} s"
+        return None
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Finish what is on the device, give the rest back, acknowledge. The Hub has stopped; this thread stands in."""
+        self._drained = True
+        self.wake.stop()
+        self.intake.drain()
+        draining = threading.Thread(target=self._drain, name="drain")
+        draining.start()
+        while draining.is_alive():
+            self._turn()
+            draining.join(TURN_S)
+        self._turn()
+        if self.leases is not None:
+            self.leases.stop()
+        self.heartbeat.stop()
+        log.info("worker drained")
+
+    def abandon(self) -> None:
+        """End without finishing: leases run out, other workers take over."""
+        self._drained = True
+        self.dispatcher.drain(0)
+        self.heartbeat.stop()
+
+    def _drain(self) -> None:
+        self.dispatcher.drain(self.drain_s)
+        self.outbox.flush(FLUSH_S)
+
+    def _turn(self) -> None:
+        """One turn of what the Hub would do: receipts on their way back to the broker."""
+        broker = self.custody.broker
+        if broker is None:
+            return
+        try:
+            self.bridge.run()
+            broker.tick()
+            broker.keep_alive()
+        except Exception as error:  # without a broker there is nobody to give back to; it will notice by itself
+            log.warning("broker lost while draining", extra={"error": type(error).__name__})
