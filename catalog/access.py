@@ -80,6 +80,8 @@ def _as_ours(error: Exception) -> errors.ShoalError | None:
         return errors.Unauthorized(str(error.detail))
     if isinstance(error, exceptions.PermissionDenied):
         return errors.Forbidden(str(error.detail))
+    if isinstance(error, exceptions.MethodNotAllowed):
+        return errors.MethodNotAllowed(str(error.detail))
     if isinstance(error, exceptions.APIException) and error.status_code < 500:
         return errors.InvalidInput(str(error.detail))
     return None

@@ -17,7 +17,7 @@ from catalog.serializers import (
     ModelSerializer,
     NewKeySerializer,
 )
-from protocol.errors import InvalidInput, ModelNotFound
+from protocol.errors import ModelNotFound, RouteNotFound
 
 
 class Models(APIView):
@@ -80,7 +80,7 @@ class Key(APIView):
         """Revoke a key: gateways refuse it within about a second."""
         row = ApiKey.objects.filter(prefix=prefix).first()
         if row is None:
-            raise InvalidInput(f"There is no key with the prefix {prefix[:20]!r}.", param="prefix")
+            raise RouteNotFound(f"There is no key with the prefix {prefix[:20]!r}; GET /api/keys/ lists them.")
         issuing.revoke(row, timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -53,9 +53,9 @@ class Snapshot:
             raise self._not_found(name)
         profile = profile or DEFAULT_PROFILE
         if profile not in model.profiles:
+            there = ", ".join(sorted(model.profiles))
             raise ModelNotFound(
-                f"model {model.spec.model!r} has no profile {profile[:80]!r}; it has: {', '.join(sorted(model.profiles))}",
-                param="model",
+                f"model {model.spec.model!r} has no profile {profile[:80]!r}; it has: {there}", param="model"
             )
         return Resolved(name, model, profile, model.profiles[profile])
 
