@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -95,7 +96,7 @@ class Serving:
 
     def pid(self, name: str) -> int:
         """Of a process that `serve` keeps: gateway, worker, valkey."""
-        return next(process["pid"] for process in self._record()["processes"] if process["name"] == name)
+        return next(int(process["pid"]) for process in self._record()["processes"] if process["name"] == name)
 
     def cpu_s(self, name: str) -> float:
         """CPU that this process has used, without its children."""
@@ -126,6 +127,24 @@ class Serving:
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=30) as response:
             return json.loads(response.read())
+
+    def warm(self, model: str = MODEL, patience_s: float = 120.0) -> None:
+        """Until `model` answers, coming back as often as it is told to."""
+        body = json.dumps({"items": [{"text": "warm"}]}).encode()
+        deadline = time.monotonic() + patience_s
+        while True:
+            request = urllib.request.Request(
+                f"{self.url}/v1/encode/{model}", body, {"Content-Type": "application/json"}
+            )
+            try:
+                urllib.request.urlopen(request, timeout=patience_s).close()
+                return
+            except urllib.error.HTTPError as error:
+                retry_after = error.headers["Retry-After"]
+                if retry_after is None or time.monotonic() > deadline:
+                    raise DidNotStart(f"{model}: {error.read().decode()}") from None
+                error.close()
+                time.sleep(float(retry_after))
 
     def _record(self) -> dict[str, Any]:
         record: dict[str, Any] = json.loads((self.data / "run" / "serve.json").read_text())

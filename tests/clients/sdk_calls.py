@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from sie_sdk import SIEAsyncClient, SIEClient
 
-MODEL = "shoal-tests/words"
+MODEL = "shoal-tests/minilm"
+FAULTS = "shoal-tests/faults"
 TINY_PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f000500"
     "01ff56c72f0d0000000049454e44ae426082"
@@ -57,18 +58,19 @@ CALLS: dict[str, Callable[[SIEClient], Any]] = {
     "multivector_item": lambda c: encode(c, {"text": "hello", "multivector": np.ones((2, 3), np.float32)}),
     "image": lambda c: encode(c, {"images": [{"data": TINY_PNG, "format": "png"}]}),
     "empty_text": lambda c: encode(c, {"text": ""}),
+    "too_long": lambda c: encode(c, {"text": "word " * 300}, options={"overflow_policy": "error"}),
     "no_items": lambda c: encode(c, []),
     "bad_option": lambda c: encode(c, {"text": "hello"}, options={"normalise": True}),
     "bad_dtype": lambda c: encode(c, {"text": "hello"}, output_dtype="float12"),
     "sparse_of_dense": lambda c: encode(c, {"text": "hello"}, output_types=["sparse"]),
-    "unknown_model": lambda c: encode(c, {"text": "hello"}, model="shoal-tests/wordz"),
-    "broken_forward": lambda c: encode(c, {"text": "boom"}),
-    "not_finite": lambda c: encode(c, {"text": "zzznan"}),
+    "unknown_model": lambda c: encode(c, {"text": "hello"}, model="shoal-tests/minilmm"),
+    "broken_forward": lambda c: encode(c, {"text": "boom"}, model=FAULTS),
+    "not_finite": lambda c: encode(c, {"text": "zzznan"}, model=FAULTS),
     "cold": lambda c: encode(c, {"text": "hello"}, model="shoal-tests/slow"),
     "cannot_load": lambda c: encode(c, {"text": "hello"}, model="shoal-tests/broken"),
     "list_models": lambda c: [model["name"] for model in c.list_models()],
     "get_model": lambda c: dict(c.get_model(MODEL)),
-    "get_model_unknown": lambda c: c.get_model("shoal-tests/wordz"),
+    "get_model_unknown": lambda c: c.get_model("shoal-tests/minilmm"),
     "capacity": lambda c: dict(c.get_capacity()),
 }
 
