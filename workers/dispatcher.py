@@ -70,6 +70,7 @@ class Dispatcher:
         self.loading = Loading(self)
         self._draining_until: float | None = None
         self._next_tick = 0.0
+        self._started = time.time()
         self._status: dict[str, Any] = {"models": [], "engines": [], "counters": self.counters}
         self._budgets: dict[str, int] = {}
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
@@ -221,6 +222,7 @@ class Dispatcher:
             "pool": self.config.pool,
             "device": self.config.device,
             "pid": os.getpid(),
+            "started": self._started,
             "memory": self.loading.memory(),
             "engines": self.flights.engines(),
             "models": [model.status(now) for model in self.models.values()],

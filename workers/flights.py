@@ -144,7 +144,7 @@ class Flights:
             self._split(self._take(flight.id), "lost")
 
     def engines(self) -> list[dict[str, Any]]:
-        return [{"bundle": engine.bundle, "pid": engine.pid} for engine in self._engines.values()]
+        return [{"bundle": e.bundle, "pid": e.pid, "state": "running"} for e in self._engines.values()]
 
     def close(self) -> None:
         for engine in self._engines.values():
