@@ -91,7 +91,7 @@ class Flights:
                 self._land(message)
             case "failed":
                 flight = self._take(message["batch"])
-                log.warning("forward failed: %s", message["message"], extra={"model": flight.model.spec.model})
+                log.warning("forward failed", extra={"model": flight.model.spec.model, "error": message["error"]})
                 self._split(flight, message["kind"])
             case _:
                 self._dispatcher.loading.handle(message)

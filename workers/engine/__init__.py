@@ -9,7 +9,7 @@ It decides nothing. Messages over its pipe are maps with an `op`:
     warm     {families}
     unload   {digest}                                unloaded {digest, rss}
     forward  {batch, digest, key, inputs}            done     {batch, outputs, seconds}
-                                                     failed   {batch, kind, message}
+                                                     failed   {batch, kind, error}
 
 `kind` is "memory" when the device or the host ran out of it, else "error". A broken pipe ends the engine.
 """

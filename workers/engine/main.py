@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,11 +100,11 @@ class Engine:
             if len(outputs) != len(inputs):
                 raise RuntimeError(f"{len(inputs)} inputs gave {len(outputs)} outputs")
         except Exception as error:  # a forward may fail in any way; the dispatcher isolates the entry that did it
-            log.warning("forward failed", extra={"batch": message["batch"]}, exc_info=True)
+            _log_forward_failure(message["batch"], error)
             kind = _kind(error)
             if kind == "memory":
                 memory.give_back()
-            self._send({"op": "failed", "batch": message["batch"], "kind": kind, "message": _summary(error)})
+            self._send({"op": "failed", "batch": message["batch"], "kind": kind, "error": type(error).__name__})
             return
         seconds = time.perf_counter() - started
         self._send({"op": "done", "batch": message["batch"], "outputs": list(outputs), "seconds": seconds})
@@ -114,12 +115,19 @@ def _warm(families: list[str]) -> None:
         family(name).warm()
 
 
+def _log_forward_failure(batch: int, error: BaseException) -> None:
+    """One trace per batch. Without the message, unless debugging: libraries quote customers' inputs in messages."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.warning("forward of batch %d raised %s at\n%s", batch, type(error).__name__, frames)
+    log.debug("%s", error)
+
+
 def _kind(error: BaseException) -> str:
     return "memory" if memory.is_out_of_memory(error) else "error"
 
 
 def _summary(error: BaseException) -> str:
-    """For the operator's eyes (logs, admin); never sent to a caller, since libraries quote inputs in messages."""
+    """Why a load failed, for the operator's eyes: no customer's input is in it, but paths may be."""
     return f"{type(error).__name__}: {error}"[:500]
 
 
