@@ -209,31 +209,44 @@ def test_the_number_of_queries_does_not_grow_with_the_catalog(
         sync(entries, NOW)
 
 
-def manage(database_url: str, data: Path, *arguments: str) -> str:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, data_dir: Path) -> str:
+    """A new database of each kind, migrated."""
+    url = f"sqlite:///{data_dir / 'other.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    finish(start(url, data_dir, "migrate", "--verbosity=0"))
+    return str(url)
+
+
+def start(database_url: str, data: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """A management command as an operator runs it, with a Redis that is away."""
     environment = {**os.environ, "SHOAL_DATABASE_URL": database_url, "SHOAL_DATA": str(data)}
     environment |= {"DJANGO_SETTINGS_MODULE": "project.settings.gateway", "SHOAL_REDIS_URL": "redis://127.0.0.1:1/0"}
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_sync_works_on_postgresql(postgres_url: str, data_dir: Path) -> None:
-    manage(postgres_url, data_dir, "migrate", "--verbosity=0")
-
-    first = manage(postgres_url, data_dir, "sync_catalog", f"--folder={ENTRIES}")
-    second = manage(postgres_url, data_dir, "sync_catalog", f"--folder={ENTRIES}")
-
-    assert first.splitlines()[:2] == ["added     shoal/fake-large", "added     shoal/fake-small"]
-    assert second.splitlines()[0] == "nothing changed"
+def finish(process: "subprocess.Popen[str]") -> list[str]:
+    """The lines it wrote to stdout."""
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    return out.splitlines()
 
 
-def test_sync_works_on_a_database_file(data_dir: Path) -> None:
-    url = f"sqlite:///{data_dir / 'other.db'}"
-    manage(url, data_dir, "migrate", "--verbosity=0")
+BOTH_ADDED = ["added     shoal/fake-large", "added     shoal/fake-small"]
+AWAY = "2 entries, not published yet: Redis is away"
 
-    first = manage(url, data_dir, "sync_catalog", f"--folder={ENTRIES}")
-    second = manage(url, data_dir, "sync_catalog", f"--folder={ENTRIES}")
 
-    assert first.splitlines()[:2] == ["added     shoal/fake-large", "added     shoal/fake-small"]
-    assert second.splitlines() == ["nothing changed", "2 entries, not published yet: Redis is away"]
+def test_sync_works_on_every_database(database_url: str, data_dir: Path) -> None:
+    first = finish(start(database_url, data_dir, "sync_catalog", f"--folder={ENTRIES}"))
+    second = finish(start(database_url, data_dir, "sync_catalog", f"--folder={ENTRIES}"))
+
+    assert first == [*BOTH_ADDED, AWAY]
+    assert second == ["nothing changed", AWAY]
+
+
+def test_two_syncs_at_once_do_not_collide(database_url: str, data_dir: Path) -> None:
+    both = [start(database_url, data_dir, "sync_catalog", f"--folder={ENTRIES}") for _ in range(2)]
+
+    outcomes = sorted(finish(process) for process in both)
+
+    assert outcomes == [[*BOTH_ADDED, AWAY], ["nothing changed", AWAY]]
