@@ -1,4 +1,4 @@
-"""What a worker needs to load and run a model: immutable, with a digest that requests carry instead of code or paths."""
+"""What a worker needs to load and run a model: immutable, with a digest that requests carry, not code or paths."""
 
 import hashlib
 import json
