@@ -66,7 +66,7 @@ class Outcome:
         took = sorted(took for took, status in zip(self.took, self.statuses, strict=True) if status == 200)
         return took[min(int(len(took) * share), len(took) - 1)] if took else math.nan
 
-    def longest_gap(self, since: float) -> float:
+    def gap_after(self, since: float) -> float:
         """Seconds from `since` (monotonic) to the first good response that was also asked for after it; inf if none."""
         after = since - self.started
         for ended, took, status in zip(self.ended, self.took, self.statuses, strict=True):

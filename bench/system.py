@@ -34,16 +34,17 @@ class DidNotStart(Exception):
 class Serving:
     """One `./shoal serve`, from its start to READY and to its end."""
 
-    def __init__(self, data: Path, settings: Mapping[str, str], options: tuple[str, ...] = ()) -> None:
+    def __init__(self, data: Path, settings: Mapping[str, str], *options: str, flower: bool = False) -> None:
         self.data = data
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        more = ("--flower-port", str(free_port())) if flower else ("--no-flower",)
         self._lines: list[str] = []
         self._is_ready = threading.Event()
         started = time.monotonic()
         command = [sys.executable, str(ROOT / "shoal"), "serve", "--port", str(self.port), "--data", str(data)]
         self.process = subprocess.Popen(
-            [*command, *options],
+            [*command, *more, *options],
             env={**_clean_environment(), **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -52,7 +53,7 @@ class Serving:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        if not self._is_ready.wait(READY_S) or self.process.poll() is not None:
+        if not self._is_ready.wait(READY_S) or "READY http" not in self.output:
             self.stop()
             raise DidNotStart("\n".join(self._lines[-15:]) or "it said nothing")
         self.ready_s = time.monotonic() - started
@@ -117,6 +118,13 @@ class Serving:
             total.update(beat["counters"])
         return total
 
+    def next_beat(self) -> None:
+        """Until every worker has spoken of the time after this call; what it says may be half a second old."""
+        after = time.time() + 0.5
+        with self.redis() as client:
+            while not all(beat > after for _, beat in client.zrange(names.WORKERS, 0, -1, withscores=True)):
+                time.sleep(0.1)
+
     def engine_pids(self) -> list[int]:
         return [engine["pid"] for beat in self.beats() for engine in beat["engines"]]
 
@@ -162,14 +170,14 @@ class System:
 
     def shared(self) -> Serving:
         if self._shared is None or self._shared.process.poll() is not None:
-            self._shared = self._start({}, ("--no-flower",))
+            self._shared = self._start({})
         return self._shared
 
     @contextlib.contextmanager
     def serve(self, settings: Mapping[str, str] | None = None, *options: str) -> Iterator[Serving]:
         """A product of its own, ended when the block ends; the shared one ends first, to have the machine alone."""
         self.close()
-        serving = self._start(settings or {}, options or ("--no-flower",))
+        serving = self._start(settings or {}, *options)
         try:
             yield serving
         finally:
@@ -187,8 +195,8 @@ class System:
         folder.mkdir(parents=True)
         return folder
 
-    def _start(self, settings: Mapping[str, str], options: tuple[str, ...]) -> Serving:
-        return Serving(self.folder(), {"SHOAL_OFFLINE": "1", "SHOAL_LOG_LEVEL": "WARNING", **settings}, options)
+    def _start(self, settings: Mapping[str, str], *options: str) -> Serving:
+        return Serving(self.folder(), {"SHOAL_OFFLINE": "1", **settings}, *options)
 
 
 def _clean_environment() -> dict[str, str]:

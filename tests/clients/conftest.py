@@ -17,7 +17,7 @@ COLD_WAIT_S = 0.5  # shorter than the slow model's load: its first caller is tol
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """`./shoal serve` with the tests' models in its catalog."""
     settings = {"SHOAL_CATALOG": str(ENTRIES), "SHOAL_COLD_WAIT_S": str(COLD_WAIT_S), "SHOAL_OFFLINE": "1"}
-    serving = Serving(tmp_path_factory.mktemp("shoal"), settings, ("--no-flower",))
+    serving = Serving(tmp_path_factory.mktemp("shoal"), settings)
     try:
         serving.warm("shoal-tests/minilm")
         yield serving

@@ -128,7 +128,7 @@ def test_the_first_good_response_asked_for_after_a_fault_ends_the_gap() -> None:
     outcome.took.extend([4.0, 0.5, 1.0])
     outcome.statuses.extend([200, 503, 200])
 
-    assert outcome.longest_gap(since=103.0) == 6.0
+    assert outcome.gap_after(since=103.0) == 6.0
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -18,13 +18,14 @@ ERRORS = {
     "bad_option": ("RequestError", "INVALID_INPUT", "did you mean normalize"),
     "image": ("RequestError", "INVALID_INPUT", "images"),
     "sparse_of_dense": ("RequestError", "INVALID_INPUT", "sparse"),
+    "instruction": ("RequestError", "INVALID_INPUT", "takes no instruction"),
     "too_long": ("InputTooLongError", "INPUT_TOO_LONG", "256"),
     "no_items": ("RequestError", "INVALID_INPUT", "items"),
     "unknown_model": ("RequestError", "MODEL_NOT_FOUND", "did you mean shoal-tests/minilm"),
     "get_model_unknown": ("RequestError", "MODEL_NOT_FOUND", "did you mean shoal-tests/minilm"),
     "broken_forward": ("ServerError", "INFERENCE_ERROR", ""),
     "not_finite": ("ServerError", "NON_FINITE_OUTPUT", "finite"),
-    "cannot_load": ("ModelLoadFailedError", "MODEL_LOAD_FAILED", "weights are damaged"),
+    "cannot_load": ("ModelLoadFailedError", "MODEL_LOAD_FAILED", "could not be loaded"),
 }
 
 

@@ -16,8 +16,9 @@ REFUSED = {
     "bad_dtype": (400, "INVALID_INPUT", "params.output_dtype"),
     "bad_option": (400, "INVALID_INPUT", "params.options.normalise"),
     "image": (400, "INVALID_INPUT", "items[0].images"),
+    "instruction": (400, "INVALID_INPUT", "params.instruction"),
     "sparse_of_dense": (400, "INVALID_INPUT", "params.output_types"),
-    "too_long": (400, "INPUT_TOO_LONG", "items[0].text"),
+    "too_long": (400, "INPUT_TOO_LONG", "items[0]"),
 }
 READ_IN_JSON = {"capacity", "get_model", "list_models"}
 ENCODED = sorted({path.stem for path in sdk.RECORDED.glob("*.http")} - REFUSED.keys() - READ_IN_JSON)
