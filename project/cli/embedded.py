@@ -32,6 +32,7 @@ requirepass {password}
 dir "{folder}"
 daemonize no
 logfile ""
+loglevel warning
 save ""
 appendonly yes
 appendfsync everysec

@@ -26,11 +26,11 @@ class Output:
         self._tails: dict[str, deque[str]] = {}
         self._is_coloured = sys.stdout.isatty() and not env.text("NO_COLOR", "")
 
-    def say(self, text: str) -> None:
-        """A line of the launcher's own."""
+    def say(self, text: str, *unlogged: str) -> None:
+        """A line of the launcher's own; what must not be kept in a file goes into `unlogged`."""
         with self._lock:
             self._file("launcher").emit(_record(text))
-            self._print(text)
+            self._print("\n".join([text, *unlogged]))
 
     def child(self, name: str, line: str) -> None:
         """A line that a child wrote."""

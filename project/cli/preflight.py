@@ -31,7 +31,7 @@ def check_packages() -> None:
 def check_data(data: Path) -> None:
     """The data folder can be made and written to, and its disk is not full."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)  # the database and keys are nobody else's business
         with tempfile.TemporaryFile(dir=data):
             pass
     except OSError as error:

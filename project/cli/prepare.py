@@ -23,7 +23,7 @@ class Broken(Exception):
 
 
 def main() -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.gateway")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings.gateway"
     django.setup()
     try:
         result = _prepare()
@@ -38,11 +38,26 @@ def main() -> int:
 def _prepare() -> dict[str, Any]:
     from catalog import issuing
 
+    _reach()
     _migrate()
     call_command("sync_catalog", stdout=sys.stderr)
     answer = io.StringIO()
     call_command("ensure_admin", stdout=answer)
     return {**json.loads(answer.getvalue()), "keys": len(issuing.read_keys())}
+
+
+def _reach() -> None:
+    """Connect once beside the pool, which would hide the reason behind a time-out of its own."""
+    if connection.vendor != "postgresql":
+        return
+    import psycopg
+
+    parameters = connection.get_connection_params()
+    plain = {name: parameters[name] for name in ("host", "port", "user", "password", "dbname") if parameters.get(name)}
+    try:
+        psycopg.connect(**plain, connect_timeout=5).close()
+    except psycopg.OperationalError as error:
+        raise Broken(f"The database {_database()} cannot be used: {str(error).strip().splitlines()[0]}.") from None
 
 
 def _migrate() -> None:

@@ -26,7 +26,7 @@ def manage(options: argparse.Namespace) -> int:
     environment.attach(options)
     from django.core.management import execute_from_command_line
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", services.GATEWAY_SETTINGS)
+    os.environ["DJANGO_SETTINGS_MODULE"] = services.GATEWAY_SETTINGS
     sys.path.insert(0, str(environment.ROOT))
     execute_from_command_line(["shoal manage", *options.arguments])
     return 0

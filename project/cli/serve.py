@@ -21,6 +21,7 @@ from project.cli.output import Output
 from project.cli.services import Service
 from project.cli.supervisor import Stopped, Supervisor
 from protocol import links
+from workers import devices
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -73,9 +74,9 @@ class _Serving:
             self._output.say(f"{stopped}: ending everything; what is on a device may finish first")
             return 0
         finally:
-            self._show_admin()
             self._supervisor.end()
-            self._output.say("all ended")
+            # The password of a start that failed cannot be shown again either.
+            self._output.say("all ended", *self._admin())
         return 0
 
     def _start(self) -> None:
@@ -97,9 +98,9 @@ class _Serving:
     def _roles(self) -> list[Service]:
         options, settings = self._options, self._settings
         roles = [services.gateway_service(options.host, options.port)]
-        devices = [device for device in _devices(settings.SHOAL_DEVICE) for _ in range(options.workers)]
-        for number, device in enumerate(devices, 1):
-            name = f"worker{number}" if len(devices) > 1 else "worker"
+        served = [device for device in _devices(settings.SHOAL_DEVICE) for _ in range(options.workers)]
+        for number, device in enumerate(served, 1):
+            name = f"worker{number}" if len(served) > 1 else "worker"
             roles.append(services.worker_service(name, device, settings.SHOAL_REDIS_URL, settings.SHOAL_DRAIN_S))
         if not options.no_flower:
             roles.append(services.flower_service(settings.SHOAL_FLOWER_PORT))
@@ -108,17 +109,13 @@ class _Serving:
     def _announce(self) -> None:
         flower = "" if self._options.no_flower else f", Flower {self._settings.SHOAL_FLOWER_URL}"
         took = time.monotonic() - self._started
-        self._output.say(
-            f"READY {self._url} (docs {self._url}/docs, admin {self._url}/admin/{flower}) after {took:.1f} s"
-        )
-        self._show_admin()
-        self._output.say("Try it:\n" + _curl(self._url, self._settings.SHOAL_REQUIRE_KEYS))
+        ready = f"READY {self._url} (docs {self._url}/docs, admin {self._url}/admin/{flower}) after {took:.1f} s"
+        self._output.say(ready, *self._admin(), f"Try it: {_curl(self._url, self._settings.SHOAL_REQUIRE_KEYS)}")
 
-    def _show_admin(self) -> None:
-        """Once; also when the start fails after the user was made, since the password cannot be shown again."""
+    def _admin(self) -> list[str]:
+        """The line that shows the first admin's password, once."""
         made, self._secrets = self._secrets, {}
-        if made:
-            print(f"Admin user {made['username']!r}, password {made['password']!r}: shown only now.", flush=True)
+        return [f"Admin user {made['username']!r}, password {made['password']!r}: shown only now."] if made else []
 
     def _record(self) -> None:
         names = ("SHOAL_DATA", "SHOAL_BROKER_URL", "SHOAL_REDIS_URL", "SHOAL_DATABASE_URL")
@@ -136,8 +133,8 @@ class _Serving:
 
 
 def _check(options: argparse.Namespace, given: environment.Given, settings: Any) -> None:
-    preflight.check_door(options.host, settings.SHOAL_REQUIRE_KEYS)
     preflight.check_port(options.host, options.port, "--port")
+    preflight.check_door(options.host, settings.SHOAL_REQUIRE_KEYS)
     if not options.no_flower:
         preflight.check_port("127.0.0.1", settings.SHOAL_FLOWER_PORT, "--flower-port, or --no-flower")
     if given.redis:
@@ -166,11 +163,9 @@ def _widen_hosts(host: str) -> None:
 
 
 def _devices(device: str) -> list[str]:
-    if device != "all":
-        return [device]
-    from workers.devices import cuda_count
-
-    return [f"cuda:{number}" for number in range(cuda_count())] or ["auto"]
+    if device == "all" and (count := devices.cuda_count()):
+        return [f"cuda:{number}" for number in range(count)]
+    return [devices.resolve("auto" if device == "all" else device)]
 
 
 def _prepare(output: Output) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def gateway_service(host: str, port: int) -> Service:
 
 def worker_launch(worker_id: str, device: str) -> Launch:
     environment = worker_environment(worker_id, {**os.environ, "SHOAL_DEVICE": device})
-    return Launch(python(*worker_argv(worker_id)), environment)
+    # Celery warns of root for the sake of pickle, which no worker here accepts; in a container root is common.
+    return Launch(python("-W", "ignore:::celery.platforms", *worker_argv(worker_id)), environment)
 
 
 def worker_service(name: str, device: str, redis_url: str, drain: float) -> Service:
@@ -100,10 +101,12 @@ def worker_service(name: str, device: str, redis_url: str, drain: float) -> Serv
 
 def flower_service(port: int) -> Service:
     command = python("-m", "celery", "-A", "project", "flower", f"--conf={ROOT / 'project' / 'flowerconfig.py'}")
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": GATEWAY_SETTINGS}
+    # At INFO it lists every task it knows.
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": GATEWAY_SETTINGS, "SHOAL_LOG_LEVEL": "WARNING"}
     url = http_url("127.0.0.1", port)
     launch = Launch(command, environment, lambda: responds(f"{url}/healthcheck"))
-    return Service("flower", lambda: launch, url, is_essential=False)
+    # It has nothing to save, and its threads take long to notice that they should end.
+    return Service("flower", lambda: launch, url, grace=1, is_essential=False)
 
 
 def http_url(host: str, port: int) -> str:

@@ -125,17 +125,24 @@ class Supervisor:
         """End all: last started, first ended, but in groups of what may end together. A second signal hastens it."""
         self._due.clear()
         for names in _ending_order(self._services):
-            ending = [self._children[name] for name in names if name in self._children]
-            for child in ending:
-                if child.process.poll() is None:
-                    child.process.terminate()
-            deadline = time.monotonic() + max((child.service.grace for child in ending), default=0)
-            while any(child.process.poll() is None for child in ending) and time.monotonic() < deadline:
-                if self._is_hurried(min(deadline, time.monotonic() + 1)):
-                    break
-            for child in ending:
-                processes.end(child.process, grace=0)
-                child.has_ended.set()
+            self._end_together([self._children[name] for name in names if name in self._children])
+
+    def _end_together(self, ending: Sequence[Child]) -> None:
+        asked = time.monotonic()
+        for child in ending:
+            if child.process.poll() is None:
+                child.process.terminate()
+        while living := [child for child in ending if child.process.poll() is None]:
+            first = min(living, key=lambda child: child.service.grace)
+            until = asked + first.service.grace
+            if self._is_hurried(until):
+                break
+            if time.monotonic() >= until:
+                first.process.kill()
+                first.process.wait()
+        for child in ending:
+            processes.end(child.process, grace=0)  # and whatever is left of its group
+            child.has_ended.set()
 
     def _is_hurried(self, until: float) -> bool:
         """Wait for one event, which may be an end or a further wish to stop."""
