@@ -93,9 +93,7 @@ class Gateway:
 
     async def stop(self) -> None:
         await asyncio.gather(asyncio.to_thread(self.catalog.stop), asyncio.to_thread(self.keys.stop))
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await _end(self._background)
         await self.publisher.stop()
         await self.redis.aclose()
 
@@ -108,3 +106,12 @@ async def _keep_running(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         except Exception:  # the loop's edge
             log.exception("a part of the gateway failed and starts again", extra={"part": run.__qualname__})
         await asyncio.sleep(RESTART_S)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel until all have ended: up to Python 3.11 a cancel that meets a finishing `wait_for` is lost."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.2)

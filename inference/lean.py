@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from io import BytesIO
 from typing import Any
 
@@ -26,9 +26,9 @@ from protocol.errors import BodyTooLarge, InvalidInput, MethodNotAllowed, RouteN
 
 log = logging.getLogger("shoal.http")
 
-Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+# Messages are plain dicts, as ASGI has them.
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
 
 URLCONF = "inference.urls"
 LINGER_S = 5.0  # how long an unread body is still read, so that its sender gets to see the answer
@@ -52,8 +52,7 @@ class LeanHandler(ASGIHandler):
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            with contextlib.suppress(ClientLeft):
-                await self._answer(scope, receive, send)
+            await self._answer(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Gateway]:
@@ -87,6 +86,8 @@ class LeanHandler(ASGIHandler):
                 request.content = await _read_body(request, receive, self._body_limit(view))
                 is_read = True
             response = await _attend(view, request, arguments, receive)
+        except ClientLeft:
+            return
         except ShoalError as error:
             response = _refuse(view, request, error)
         except Exception:  # the request's edge
@@ -218,7 +219,7 @@ async def _send_early(response: HttpResponse, receive: Receive, send: Send) -> N
     await send({"type": "http.response.body"})
 
 
-def _start(response: HttpResponse) -> Message:
+def _start(response: HttpResponse) -> dict[str, Any]:
     headers = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
     headers.append((b"content-length", str(len(response.content)).encode()))
     return {"type": "http.response.start", "status": response.status_code, "headers": headers}

@@ -71,7 +71,7 @@ class Mailbox:
                     log.warning("mailbox lost Redis", extra={"error": str(error)})
                 self.connected = False
             finally:
-                await connection.disconnect(nowait=True)
+                await connection.disconnect()
             await asyncio.sleep(RETRY_S)
 
     async def _greet(self, connection: AbstractConnection) -> None:
