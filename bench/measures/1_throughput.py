@@ -1,0 +1,61 @@
+"""How much of the fastest bare loop is left when the same texts come one by one over HTTP from 64 clients."""
+
+import re
+import statistics
+import subprocess
+import sys
+
+from bench import load, texts
+from bench.expected import Expected
+from bench.figure import Figure
+from bench.system import MODEL, ROOT, Serving, System
+from bench.wire import DIALECTS
+from workers.devices import cpu_count
+
+NAME = "64 single-text clients for 60 s: no error, lost or swapped reply; throughput"
+BAR = "≥ 0.8 of the fastest bare loop over the same texts"
+
+SHARE = 0.8
+CLIENTS, SECONDS, ROUNDS = 64, 60.0, 2
+TEXTS = 512
+
+
+def run(system: System) -> Figure:
+    return compare(system, SECONDS)
+
+
+def compare(system: System, seconds: float) -> Figure:
+    """Bare and served in turn, so that whatever else the machine does meets both."""
+    expected = Expected.of(texts.mixed(TEXTS))
+    serving = system.shared()
+    serving.warm()
+    bare, served = [], []
+    for _ in range(ROUNDS):
+        bare.append(_bare_rate())
+        served.append(_serve(serving, expected, seconds))
+    share = statistics.median(outcome.rate for outcome in served) / statistics.median(bare)
+    failed = [complaint for outcome in served for complaint in outcome.wrong]
+    unanswered = sum(outcome.unanswered for outcome in served)
+    good = sum(outcome.good for outcome in served)
+    value = f"{share:.2f} of bare; {len(failed)} wrong, {unanswered} unanswered of {good}"
+    rates = ", ".join(f"{one:.0f} bare then {other.rate:.0f} served" for one, other in zip(bare, served, strict=True))
+    waited = f"p50 {served[-1].percentile(0.5):.2f} s, p99 {served[-1].percentile(0.99):.2f} s"
+    holds = share >= SHARE and not failed and not unanswered
+    return Figure(value, holds, "; ".join([f"texts/s: {rates}; {waited}", *failed[:3]]))
+
+
+def _serve(serving: Serving, expected: Expected, seconds: float) -> load.Outcome:
+    dialect = DIALECTS["native"]
+    requests = [dialect.request(serving.url, MODEL, text) for text in expected.texts]
+    return load.run(serving.url, requests, expected.check(dialect), connections=CLIENTS, seconds=seconds)
+
+
+def _bare_rate() -> float:
+    """Texts per second of the fastest way in a sweep, in a process of its own while the product idles."""
+    command = [sys.executable, "-m", "bench.forward", "--model", MODEL, "--texts", str(TEXTS), "--rounds", "1"]
+    command += ["--threads", str(cpu_count())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=900)
+    found = re.search(r"^fastest: .*, ([\d.]+) texts/s$", done.stdout, re.M)
+    if found is None:
+        raise RuntimeError(f"the bare loop named no fastest way: {done.stdout[-500:]}")
+    return float(found[1])
