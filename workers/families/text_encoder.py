@@ -172,7 +172,7 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     steps = iter((0.5, 0.8))
     report(0.1)
     settled = probe.settle(
-        lambda: _read_model(spec, about, device),
+        lambda: read_model(spec, about, device),
         about.config.get("text_config", about.config),
         about.max_tokens,
         about.position_offset,
@@ -190,13 +190,14 @@ def _needed(spec: ModelSpec, folder: Path | None) -> Path:
     return folder
 
 
-def _read_model(spec: ModelSpec, about: checkpoint.Checkpoint, device: str) -> Any:
+def read_model(spec: ModelSpec, about: checkpoint.Checkpoint, device: str) -> Any:
     """With attention that any model has. Refuses a checkpoint that leaves a weight to chance."""
     import torch
     import transformers
 
     quiet: Any = transformers.utils.logging
     quiet.disable_progress_bar()
+    quiet.set_verbosity_error()  # its report of missing weights: what matters of it is checked below
     name = _ENCODER_HALVES.get(about.model_type, "AutoModel")
     model, found = getattr(transformers, name).from_pretrained(
         about.folder,
