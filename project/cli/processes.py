@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TETHER = Path(__file__).with_name("tether.py")
@@ -46,7 +46,7 @@ def signal_group(pid: int, number: signal.Signals) -> bool:
     return True
 
 
-def end(process: subprocess.Popen[bytes], grace: float) -> None:
+def end(process: subprocess.Popen[Any], grace: float) -> None:
     """SIGTERM, wait up to `grace`, then SIGKILL whatever is left of its group."""
     if process.poll() is None:
         process.terminate()

@@ -98,7 +98,7 @@ class _Serving:
     def _roles(self) -> list[Service]:
         options, settings = self._options, self._settings
         roles = [services.gateway_service(options.host, options.port)]
-        served = [device for device in _devices(settings.SHOAL_DEVICE) for _ in range(options.workers)]
+        served = [device for device in devices_of(settings.SHOAL_DEVICE) for _ in range(options.workers)]
         for number, device in enumerate(served, 1):
             name = f"worker{number}" if len(served) > 1 else "worker"
             roles.append(services.worker_service(name, device, settings.SHOAL_REDIS_URL, settings.SHOAL_DRAIN_S))
@@ -162,7 +162,7 @@ def _widen_hosts(host: str) -> None:
     os.environ["SHOAL_ALLOWED_HOSTS"] = ",".join(sorted(f"[{name}]" if ":" in name else name for name in known if name))
 
 
-def _devices(device: str) -> list[str]:
+def devices_of(device: str) -> list[str]:
     if device == "all" and (count := devices.cuda_count()):
         return [f"cuda:{number}" for number in range(count)]
     return [devices.resolve("auto" if device == "all" else device)]

@@ -70,7 +70,7 @@ def answers(client: "redis.Redis") -> bool:
 
 
 def gateway_launch(host: str, port: int) -> Launch:
-    command = python("-m", "uvicorn", "project.asgi:application", "--host", host, "--port", str(port))
+    command = python("-m", "uvicorn", "project.asgi:application", "--host", host.strip("[]"), "--port", str(port))
     command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
     command += ["--no-server-header", "--timeout-keep-alive", str(IDLE_CONNECTION_S)]
     command += ["--timeout-graceful-shutdown", str(GATEWAY_GRACE_S)]
@@ -111,8 +111,9 @@ def flower_service(port: int) -> Service:
 
 def http_url(host: str, port: int) -> str:
     """Where a browser on this machine finds what listens on `host`."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable.strip("[]") else f"http://{reachable}:{port}"
+    bare = host.strip("[]")
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(bare, bare)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 def responds(url: str) -> bool:
