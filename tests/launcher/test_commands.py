@@ -80,7 +80,7 @@ def test_stopping_nothing_is_no_error(data_dir: Path) -> None:
 
 
 def test_stop_ends_what_a_lost_launcher_left(data_dir: Path) -> None:
-    shell = ["/bin/sh", "-c", "setsid sleep 60 >/dev/null & echo $!"]
+    shell = ["/bin/sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"]
     left = psutil.Process(int(subprocess.run(shell, capture_output=True, text=True, check=True).stdout))
     while left.cmdline()[:1] != ["sleep"]:
         time.sleep(0.01)
