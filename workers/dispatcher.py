@@ -15,15 +15,17 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from catalog.snapshot import Snapshot
 from workers.batching import form_batch
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
+from workers.engines import Engine, EngineProcess
 from workers.flights import Flights
 from workers.loading import Loading
-from workers.prepare import Preparation
+from workers.prepare import Preparation, Preparing
 from workers.requests import Requests
 from workers.served import ServedModel
 
@@ -45,6 +47,15 @@ COUNTERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the dispatcher needs of the world besides its inbox: the time, somebody to prepare, engines."""
+
+    clock: Callable[[], float] = time.monotonic
+    preparation: Callable[[WorkerConfig], Preparing] = Preparation
+    engine: Callable[[WorkerConfig, str, selectors.BaseSelector], Engine] = EngineProcess
+
+
 class Dispatcher:
     """Thread-safe are start, submit, cancel, budget, status, drain and post; the rest runs on the dispatcher's thread.
 
@@ -52,8 +63,17 @@ class Dispatcher:
     and Flights (batches at the engines).
     """
 
-    def __init__(self, config: WorkerConfig, catalog: Callable[[], Snapshot], outbox: Outbox) -> None:
+    def __init__(
+        self,
+        config: WorkerConfig,
+        catalog: Callable[[], Snapshot],
+        outbox: Outbox,
+        outside: Outside | None = None,
+    ) -> None:
+        """`outside` replaces the clock, the thread pools and the engine processes, as the simulator does."""
         self.config = config
+        self.outside = outside or Outside()
+        self.clock = self.outside.clock
         self.catalog = catalog
         self.outbox = outbox
         self._inbox: collections.deque[tuple[Callable[..., None], tuple[Any, ...]]] = collections.deque()
@@ -62,7 +82,7 @@ class Dispatcher:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self.selector.register(self._wake_read, selectors.EVENT_READ)
-        self.preparation = Preparation(config)
+        self.preparation = self.outside.preparation(config)
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.models: dict[str, ServedModel] = {}
         self.requests = Requests(self, outbox)
@@ -101,7 +121,7 @@ class Dispatcher:
 
     def drain(self, grace_s: float) -> None:
         """Stop launching, finish what is on the device within `grace_s`, give the rest back, end the engines."""
-        self.post(self._drain, time.monotonic() + grace_s)
+        self.post(self._drain, self.clock() + grace_s)
         self._thread.join(grace_s + 10)
 
     def post(self, handler: Callable[..., None], *args: Any) -> None:
@@ -120,27 +140,28 @@ class Dispatcher:
         try:
             while self._draining_until is None or self._still_flying():
                 self._wait()
-                self._handle_inbox()
-                now = time.monotonic()
-                if now >= self._next_tick:
-                    self._tick(now)
-                self._schedule(now)
+                self.step()
         except Exception:  # the thread owns the device: without it the worker must end and be restarted
             log.critical("dispatcher died", exc_info=True)
         self._finish()
 
+    def step(self) -> None:
+        """Take in all that has happened, then schedule."""
+        while self._inbox:
+            handler, args = self._inbox.popleft()
+            handler(*args)
+        now = self.clock()
+        if now >= self._next_tick:
+            self._tick(now)
+        self._schedule(now)
+
     def _wait(self) -> None:
-        timeout = 0.0 if self._inbox else max(self._next_tick - time.monotonic(), 0.0)
+        timeout = 0.0 if self._inbox else max(self._next_tick - self.clock(), 0.0)
         for key, events in self.selector.select(timeout):
             if key.data is None:
                 os.read(self._wake_read, 65536)
             else:
                 self.flights.serve_engine(key.data, events)
-
-    def _handle_inbox(self) -> None:
-        while self._inbox:
-            handler, args = self._inbox.popleft()
-            handler(*args)
 
     def _tick(self, now: float) -> None:
         self._next_tick = now + TICK_S
@@ -193,7 +214,7 @@ class Dispatcher:
             entry = self.catalog().by_digest(digest)
             if entry is None:
                 return None
-            self.models[digest] = ServedModel(entry)
+            self.models[digest] = ServedModel(entry, last_used=self.clock())
         return self.models[digest]
 
     def _drain(self, until: float) -> None:
@@ -203,7 +224,7 @@ class Dispatcher:
 
     def _still_flying(self) -> bool:
         assert self._draining_until is not None
-        return bool(self.flights.jobs()) and time.monotonic() < self._draining_until
+        return bool(self.flights.jobs()) and self.clock() < self._draining_until
 
     def _finish(self) -> None:
         self.requests.give_back(list(self.requests.jobs.values()))

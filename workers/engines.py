@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from workers.config import WorkerConfig
 from workers.engine import pipe
@@ -19,6 +19,21 @@ log = logging.getLogger("shoal.engines")
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _PR_SET_PDEATHSIG = 1
+
+
+class Engine(Protocol):
+    """An engine as the dispatcher uses it."""
+
+    bundle: str
+
+    @property
+    def pid(self) -> int: ...
+
+    def send(self, message: dict[str, Any]) -> None: ...
+    def flush(self) -> None: ...
+    def receive(self) -> Iterator[dict[str, Any]]: ...
+    def kill(self) -> str: ...
+    def close(self, grace_s: float) -> None: ...
 
 
 class EngineProcess:

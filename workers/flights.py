@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import InferenceError, ResourceExhausted, ShoalError, WorkerLost
 from workers.batching import Entry, batch_cost
-from workers.engines import EngineProcess
+from workers.engines import Engine
 from workers.jobs import Job
 from workers.served import ServedModel
 
@@ -41,7 +41,7 @@ class Flights:
     def __init__(self, dispatcher: "Dispatcher") -> None:
         self._dispatcher = dispatcher
         self._config = dispatcher.config
-        self._engines: dict[str, EngineProcess] = {}
+        self._engines: dict[str, Engine] = {}
         self._flights: dict[int, Flight] = {}
         self._ids = itertools.count(1)
 
@@ -49,10 +49,11 @@ class Flights:
     def has_room(self) -> bool:
         return len(self._flights) < self._config.depth
 
-    def engine(self, bundle: str) -> EngineProcess:
+    def engine(self, bundle: str) -> Engine:
         """The engine of `bundle`, started on first need."""
         if bundle not in self._engines:
-            self._engines[bundle] = EngineProcess(self._config, bundle, self._dispatcher.selector)
+            start = self._dispatcher.outside.engine
+            self._engines[bundle] = start(self._config, bundle, self._dispatcher.selector)
         return self._engines[bundle]
 
     def send(self, model: ServedModel, batch: list[Entry], now: float) -> None:
@@ -76,7 +77,7 @@ class Flights:
         """Unfinished requests with something on the device."""
         return {entry.job for flight in self._flights.values() for entry in flight.batch if not entry.job.done}
 
-    def serve_engine(self, engine: EngineProcess, events: int) -> None:
+    def serve_engine(self, engine: Engine, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             engine.flush()
         try:
@@ -133,7 +134,7 @@ class Flights:
                 self._replace(engine, f"a forward took longer than {self._config.hang_s:g} s")
                 return
 
-    def _replace(self, engine: EngineProcess, reason: str) -> None:
+    def _replace(self, engine: Engine, reason: str) -> None:
         how = engine.kill()
         log.error("engine lost: %s", reason, extra={"bundle": engine.bundle, "pid": engine.pid, "exit": how})
         del self._engines[engine.bundle]

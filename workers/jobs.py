@@ -20,7 +20,7 @@ class Job:
 
     deliveries: list[Delivery]  # more than one when the broker delivered the same request again
     arrival: float
-    expires: float  # both time.monotonic()
+    expires: float  # both by the dispatcher's clock
     preparer: Preparer | None = None
     options: dict[str, Any] = field(default_factory=dict)
     prepared: list[Prepared | ShoalError] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Job:
         self.missing -= 1
         return self.missing == 0
 
-    def timing(self) -> dict[str, float]:
-        """Milliseconds spent in this worker's stages."""
-        queued = (self.launched or time.monotonic()) - self.arrival - self.prepare_s
+    def timing(self, now: float) -> dict[str, float]:
+        """Milliseconds spent in this worker's stages; a job that was not launched has queued until `now`."""
+        queued = (now if self.launched is None else self.launched) - self.arrival - self.prepare_s
         return {
             "queue": max(queued, 0.0) * 1e3,
             "prepare": self.prepare_s * 1e3,
@@ -69,7 +69,7 @@ class Job:
         """Post-process every item."""
         started = time.perf_counter()
         results = [self._finish(index) for index in range(len(self.outcomes))]
-        timing = self.timing()
+        timing = self.timing(self.arrival)
         timing["finish"] = (time.perf_counter() - started) * 1e3
         if not self.items_fail_alone:
             for result in results:

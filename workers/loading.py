@@ -6,7 +6,6 @@ is not given to a later one, so a large model is not starved by small ones.
 
 import logging
 import math
-import time
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ModelLoadFailed, ShoalError
@@ -33,7 +32,7 @@ class Loading:
         self._dispatcher = dispatcher
         self._config = dispatcher.config
         self._ledger = Ledger(dispatcher.config.memory_bytes)
-        self._warm_at = time.monotonic() + WARM_AFTER_S
+        self._warm_at = dispatcher.clock() + WARM_AFTER_S
 
     # -- what should be loaded ---------------------------------------------------------------------------------
 
@@ -54,7 +53,7 @@ class Loading:
     def _is_wanted(self, model: ServedModel) -> bool:
         if model.state in ON_DEVICE or model.state is State.FETCHING:
             return False
-        if model.state is State.FAILED and time.monotonic() < model.retry_at:
+        if model.state is State.FAILED and self._dispatcher.clock() < model.retry_at:
             return False
         return model.has_work or model.is_pinned
 
@@ -193,7 +192,7 @@ class Loading:
                 model.state = State.ABSENT
 
     def _loaded(self, model: ServedModel, message: dict[str, Any]) -> None:
-        now = time.monotonic()
+        now = self._dispatcher.clock()
         self._ledger.settle(model.spec.digest, message["bytes"])
         model.need, model.packed, model.facts = message["bytes"], message["packed"], message["facts"]
         model.state, model.progress, model.error, model.failures = State.LOADED, 1.0, None, 0
@@ -222,7 +221,7 @@ class Loading:
         model.failures += 1
         cooldown = min(self._config.load_cooldown_s * 2 ** (model.failures - 1), LONGEST_COOLDOWN_S)
         model.state, model.error = State.FAILED, error
-        model.retry_at = time.monotonic() + cooldown
+        model.retry_at = self._dispatcher.clock() + cooldown
         self._dispatcher.counters["load_failures"] += 1
         log.error("model unavailable: %s", error.message, extra={"model": model.spec.model, "cooldown_s": cooldown})
         self._dispatcher.requests.refuse_all(model, error)

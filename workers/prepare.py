@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from protocol.errors import InferenceError, InvalidInput, ModelLoadFailed, ShoalError
 from protocol.messages import Payload
@@ -36,6 +36,18 @@ class Items:
     prepared: list[Prepared | ShoalError]
     options: dict[str, Any]
     seconds: float
+
+
+class Preparing(Protocol):
+    """What the dispatcher hands off; every call answers once, through its callback."""
+
+    def find(
+        self, spec: ModelSpec, progress: Callable[[float], None], answer: Callable[[Files | ShoalError], None]
+    ) -> None: ...
+
+    def prepare(self, delivery: Delivery, preparer: Preparer, answer: Callable[[Items | ShoalError], None]) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Preparation:

@@ -31,7 +31,7 @@ class Requests:
         self._unknown: list[Job] = []
 
     def accept(self, delivery: Delivery) -> None:
-        request, now = delivery.request, time.monotonic()
+        request, now = delivery.request, self._dispatcher.clock()
         if request.id in self.jobs:
             self.jobs[request.id].deliveries.append(delivery)  # redelivered to us while we still work on it
             return
@@ -67,7 +67,7 @@ class Requests:
         if isinstance(outcome, ShoalError):
             self.refuse(job, outcome)
             return
-        if error := model.failure(time.monotonic()):
+        if error := model.failure(self._dispatcher.clock()):
             self.refuse(job, error)
             return
         job.prepare_s = outcome.seconds
@@ -104,7 +104,12 @@ class Requests:
         self._forget(job)
         if error.status >= 500:
             self._dispatcher.counters["errors"] += 1
-        reply = Reply(job.id, error=error.to_wire(), timing=job.timing(), worker=self._dispatcher.config.worker_id)
+        reply = Reply(
+            job.id,
+            error=error.to_wire(),
+            timing=job.timing(self._dispatcher.clock()),
+            worker=self._dispatcher.config.worker_id,
+        )
         for delivery in job.deliveries:
             self._outbox.reply(delivery, lambda: reply)
 

@@ -1,6 +1,5 @@
 """One model as a worker serves it: its files, its preparer, its place on the device, its backlog."""
 
-import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -30,6 +29,7 @@ class ServedModel:
     """All state of one model, owned by the dispatcher thread."""
 
     model: Model
+    last_used: float
     state: State = State.ABSENT
     files: Files | None = None
     need: int = 0  # bytes, estimated until loaded, then measured
@@ -41,7 +41,6 @@ class ServedModel:
     retry_at: float = 0.0
     loaded_at: float = 0.0
     load_s: float = 0.0
-    last_used: float = field(default_factory=time.monotonic)
     pace: Pace = field(default_factory=Pace)
     arrivals: list[Job] = field(default_factory=list)  # requests waiting for the preparer
     entries: list[Entry] = field(default_factory=list)
