@@ -9,7 +9,11 @@ from typing import Any
 
 from django.conf import settings
 
+from project.celery import app
 from protocol.messages import TASK_PREFIX
+
+# Flower asks a worker nine questions at once, and each takes two connections from the pool: with fewer it stands still.
+app.conf.broker_pool_limit = 32
 
 
 def _is_loopback(host: str) -> bool:

@@ -87,6 +87,28 @@ def test_names_are_escaped(flower: httpx.Client, task_seen: str) -> None:
     assert "<img src=x" not in flower.get(f"/task/{task_seen}").text
 
 
+def test_it_hears_of_tasks_from_workers_that_send_no_events_by_themselves(
+    flower: httpx.Client, valkey: str, tmp_path: Path
+) -> None:
+    (tmp_path / "quiet.py").write_text(f"import celery\napp = celery.Celery('quiet', broker={valkey!r})\n")
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, "-m", "celery", "-A", "quiet", "worker", "-P", "solo", "-n", "quiet@test"]
+    worker = processes.spawn(command, cwd=tmp_path, env=environment, output=subprocess.DEVNULL)
+    try:
+        assert heard_of_a_task(flower, celery.Celery(broker=valkey))
+    finally:
+        processes.end(worker, grace=10)
+
+
+def heard_of_a_task(flower: httpx.Client, app: celery.Celery) -> bool:
+    for _ in range(150):
+        sent = app.send_task("celery.backend_cleanup")
+        time.sleep(0.2)
+        if flower.get(f"/task/{sent.id}").status_code == 200:
+            return True
+    return False
+
+
 @pytest.mark.parametrize(
     "path", ["/api/worker/shutdown/w@test", "/api/task/revoke/1", "/api/task/apply/shoal.encode", "/api/tasks"]
 )
