@@ -106,6 +106,14 @@ def test_a_changed_requirement_is_installed_at_the_next_run(checkout: Checkout) 
     assert "Making a virtual environment" not in err
 
 
+def test_a_change_in_a_file_that_is_named_counts(checkout: Checkout) -> None:
+    checkout.require("requirements.txt", "-r requirements/base.txt")
+    checkout.require("requirements/base.txt", str(checkout.folder / "packages" / "alpha"))
+    checkout.run("status")
+    checkout.require("requirements/base.txt", checkout.package("gamma"))
+    assert "['alpha', 'gamma']" in checkout.run("status")[1]
+
+
 def test_tests_bring_their_own_requirements(checkout: Checkout) -> None:
     checkout.run("status")
     assert "['alpha', 'beta']" in checkout.run("test")[1]
