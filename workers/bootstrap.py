@@ -23,6 +23,7 @@ from workers.forwarding import Forwarding, Publisher
 from workers.heartbeat import Heartbeat
 from workers.intake import Intake
 from workers.leases import Leases
+from workers.links import connect
 from workers.redelivery import Redelivery
 from workers.replies import Outbox
 from workers.runtime import Runtime
@@ -90,7 +91,7 @@ def _reader(state: "redis.Redis") -> Callable[[str], bytes | None]:
 
 
 def _desk(app: Any, config: WorkerConfig, runtime: Runtime) -> Desk:
-    state = redis.Redis.from_url(settings.SHOAL_REDIS_URL, socket_timeout=5, socket_connect_timeout=2)
+    state = connect(settings.SHOAL_REDIS_URL)
     forwarding = Forwarding(
         state=state,
         publisher=Publisher(app.connection_for_write()),

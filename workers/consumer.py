@@ -172,8 +172,13 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         held, is_idle = custody.cost(queue), custody.is_idle(queue)
         if queue == names.INTAKE_QUEUE:
             return INTAKE_CREDIT - held, is_idle
-        model = self.runtime.subscriptions.model(queue)
-        return BATCHES_HELD * self.runtime.dispatcher.budget(model) - held, is_idle
+        return BATCHES_HELD * self._budget(self.runtime.subscriptions.model(queue)) - held, is_idle
+
+    def _budget(self, name: str) -> int:
+        """Cost of a full batch; before the dispatcher has met the model, what the catalog says."""
+        learned: int = self.runtime.dispatcher.budget(name)
+        model = self.runtime.catalog().models.get(name)
+        return min(learned, model.spec.budget or learned) if model else learned
 
     # -- messages that are no tasks of ours --------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 import redis
 
 from protocol import names
+from workers.links import connect
 
 log = logging.getLogger("shoal.heartbeat")
 
@@ -26,7 +27,7 @@ class Heartbeat:
     def __init__(
         self, redis_url: str, worker_id: str, beat: Callable[[], dict[str, Any]], ailment: Callable[[], str | None]
     ) -> None:
-        self._redis = redis.Redis.from_url(redis_url, socket_timeout=3, socket_connect_timeout=2)
+        self._redis = connect(redis_url, timeout_s=3)
         self._worker_id = worker_id
         self._beat = beat
         self._ailment = ailment

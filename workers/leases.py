@@ -13,6 +13,7 @@ import redis
 
 from protocol import names
 from workers import redis_scripts
+from workers.links import connect
 
 log = logging.getLogger("shoal.leases")
 
@@ -29,7 +30,7 @@ class Leases:
     def __init__(self, broker_url: str, visibility_s: float, tags: Callable[[], list[str]]) -> None:
         self._visibility_s = visibility_s
         self._tags = tags
-        self._redis = redis.Redis.from_url(broker_url, socket_timeout=visibility_s / 2, socket_connect_timeout=2)
+        self._redis = connect(broker_url, timeout_s=visibility_s / 2)
         self._renew = self._redis.register_script(redis_scripts.RENEW)
         self._claim = self._redis.register_script(redis_scripts.CLAIM_EXPIRED)
         self._restore = self._redis.register_script(redis_scripts.RESTORE)

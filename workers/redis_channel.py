@@ -9,13 +9,12 @@ transport (publishing, fanout for remote control, declarations) is kombu's own.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import orjson
 from kombu.transport import TRANSPORT_ALIASES, redis
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
-from redis.retry import Retry
 
 from workers import redis_scripts
 
@@ -75,16 +74,20 @@ class Channel(redis.Channel):
 
     def acknowledge(self, tags: Iterable[str]) -> None:
         """Forget these messages; tags that are forgotten already do no harm."""
-        with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+        with self._commands.pipeline(transaction=False) as pipe:
             pipe.zrem(self.unacked_index_key, *tags)
             pipe.hdel(self.unacked_key, *tags)
             pipe.execute()
 
     def give_back(self, message: Any, queue: str) -> None:
         """Return an untouched message to the end of its queue that is read next; it does not count as redelivered."""
-        with self.conn_or_acquire() as client:
-            keys = (self.unacked_index_key, self.unacked_key, queue)
-            client.eval(redis_scripts.GIVE_BACK, 3, *keys, message.delivery_tag, orjson.dumps(message._raw))
+        keys = (self.unacked_index_key, self.unacked_key, queue)
+        self._commands.eval(redis_scripts.GIVE_BACK, 3, *keys, message.delivery_tag, orjson.dumps(message._raw))
+
+    @cached_property
+    def _commands(self) -> Any:
+        """kombu makes a client for every command, which costs more than the command."""
+        return self._create_client()
 
     def _queue(self, name: str) -> str:
         """The queue that a list belongs to: kombu keeps one list per priority."""
@@ -93,12 +96,11 @@ class Channel(redis.Channel):
     def _run_pop(self, lists: list[str], arguments: list[int]) -> Any:
         keys = (self.unacked_index_key, self.unacked_key, *lists)
         call = (len(keys), *keys, MOST_MESSAGES, MOST_BYTES, *arguments)
-        with self.conn_or_acquire() as client:
-            try:
-                return client.evalsha(self._script_hash, *call)
-            except NoScriptError:
-                self._script_hash = client.script_load(redis_scripts.POP)
-                return client.evalsha(self._script_hash, *call)
+        try:
+            return self._commands.evalsha(self._script_hash, *call)
+        except NoScriptError:
+            self._script_hash = self._commands.script_load(redis_scripts.POP)
+            return self._commands.evalsha(self._script_hash, *call)
 
     def _deliver(self, queue: str, tag: str, raw: bytes, hold: Callable[[str], None]) -> None:
         try:
@@ -113,10 +115,6 @@ class Channel(redis.Channel):
         except ValueError:  # a body that is not base64: with an empty one the request is still answered
             message = self.Message({**payload, "body": ""}, channel=self)
         self._receivers[queue](message)
-
-    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
-        # redis-py would retry for many seconds with the Hub's thread; the consumer reconnects by itself.
-        return {**super()._connparams(asynchronous), "retry": Retry(NoBackoff(), 1)}
 
 
 class Transport(redis.Transport):

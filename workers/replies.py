@@ -21,6 +21,7 @@ from workers import results
 from workers.bridge import Bridge
 from workers.custody import Custody
 from workers.deliveries import Delivery
+from workers.links import connect
 from workers.receipts import Receipt
 
 log = logging.getLogger("shoal.replies")
@@ -71,7 +72,7 @@ class Outbox:
     """
 
     def __init__(self, redis_url: str, ttl_s: int, bridge: Bridge, custody: Custody) -> None:
-        self._redis = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
+        self._redis = connect(redis_url)
         self._ttl_s = ttl_s
         self._bridge = bridge
         self._custody = custody

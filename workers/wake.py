@@ -14,6 +14,7 @@ from typing import Any
 import redis
 
 from protocol import names
+from workers.links import connect
 
 log = logging.getLogger("shoal.wake")
 
@@ -56,7 +57,7 @@ class Wake:
         on_queues: Callable[[Iterable[str]], None],
         on_cancel: Callable[[str], None],
     ) -> None:
-        self._redis = redis.Redis.from_url(redis_url, socket_timeout=BLOCK_MS / 1000 + 3, socket_connect_timeout=2)
+        self._redis = connect(redis_url, timeout_s=BLOCK_MS / 1000 + 3)
         self._stream = names.wake_stream(pool)
         self._cancelled = cancelled
         self._on_queues = on_queues
