@@ -43,6 +43,18 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits for one model and lane: messages at the broker, and items that workers hold and have not finished."""
+
+    pool: str
+    model: str
+    lane: str
+    messages: int | None = None  # None: the broker cannot be asked from here
+    items: int = 0
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
     id: str
     pool: str
@@ -54,6 +66,7 @@ class Worker:
     used: int
     engines: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
+    held: tuple[Backlog, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
 
 
@@ -99,6 +112,22 @@ class Fleet:
                 found[resident.model] += resident.bytes
         return found
 
+    @property
+    def backlog(self) -> list[Backlog]:
+        """Every lane with work in it, at the broker and at the workers together."""
+        unknown = None if self.queues is None else 0
+        found: dict[tuple[str, str, str], Backlog] = {}
+        for one in self._waiting():
+            key = (one.pool, one.model, one.lane)
+            so_far = found.get(key, Backlog(*key, messages=unknown))
+            messages = so_far.messages if one.messages is None else (so_far.messages or 0) + one.messages
+            found[key] = Backlog(*key, messages, so_far.items + one.items, so_far.cost + one.cost)
+        return [found[key] for key in sorted(found)]
+
+    def _waiting(self) -> Iterable[Backlog]:
+        yield from (Backlog(one.pool, one.model, one.lane, one.messages) for one in self.queues or ())
+        yield from (one for worker in self.workers for one in worker.held)
+
     def _residents(self) -> Iterable[Resident]:
         return (resident for worker in self.workers for resident in worker.residents)
 
@@ -132,10 +161,20 @@ def _depths(broker: "redis.Redis", queue_names: Iterable[bytes]) -> tuple[Queue,
 
 
 def queue(name: str, messages: int) -> Queue:
-    """The inverse of names.queue: a pool has no dot in its name, a lane neither, a model may."""
+    return Queue(*_parts(name), messages)
+
+
+def _held(name: str, depth: Mapping[str, int]) -> Backlog:
+    return Backlog(*_parts(name), items=depth.get("items", 0), cost=depth.get("cost", 0))
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """Pool, model and lane: the inverse of names.queue. A pool has no dot in its name, a lane neither, a model may."""
+    if name.count(".") < 3:
+        return "", name, ""  # the intake queue of plain Celery clients
     _, pool, rest = name.split(".", 2)
     model, _, lane = rest.rpartition(".")
-    return Queue(pool, model.replace("__", "/"), lane, messages)
+    return pool, model.replace("__", "/"), lane
 
 
 def _worker(beat: Mapping[str, Any]) -> Worker:
@@ -152,6 +191,7 @@ def _worker(beat: Mapping[str, Any]) -> Worker:
         used=memory.get("used", 0),
         engines=tuple(f"{engine['bundle']} ({engine['state']})" for engine in beat.get("engines", ())),
         residents=tuple(sorted(residents, key=lambda resident: (_rank(resident.state), resident.model))),
+        held=tuple(_held(name, depth) for name, depth in beat.get("queues", {}).items()),
         counters=tuple(beat.get("counters", {}).items()),
     )
 

@@ -66,6 +66,19 @@ def test_queues_at_the_broker_are_counted(admin_client: Client, beat: Beat, stat
     assert "org/a.b" in page(admin_client)
 
 
+def test_what_workers_hold_is_added_to_what_waits_at_the_broker(
+    admin_client: Client, beat: Beat, state: "redis.Redis"
+) -> None:
+    queue = names.queue("default", MINILM, "bulk")
+    state.zadd(names.DEMAND, {queue: time.time()})
+    state.rpush(queue, *[b"message"] * 5)
+    beat("a", queues={queue: {"items": 3, "cost": 40}})
+    beat("b", queues={queue: {"items": 4, "cost": 1400}})
+
+    assert fleet.current(time.time()).backlog == [fleet.Backlog("default", MINILM, "bulk", 5, 7, 1440)]
+    assert "1\u202f440" in page(admin_client)
+
+
 def test_a_worker_that_stopped_beating_is_gone(beat: Beat, state: "redis.Redis") -> None:
     beat("dead")
     state.delete(names.worker("dead"))
@@ -86,10 +99,11 @@ def test_redis_being_away_is_said_in_words(admin_client: Client, settings: Setti
 
 
 def test_a_broker_that_is_no_redis_is_not_asked(admin_client: Client, beat: Beat, settings: Settings) -> None:
-    beat()
+    beat(queues={names.queue("default", MINILM, "bulk"): {"items": 3, "cost": 40}})
     settings.SHOAL_BROKER_URL = "amqp://127.0.0.1:1//"
 
     assert "The broker is not a Redis" in page(admin_client)
+    assert fleet.current(time.time()).backlog == [fleet.Backlog("default", MINILM, "bulk", None, 3, 40)]
 
 
 @pytest.mark.parametrize("path", ["/admin/fleet/", "/admin/fleet/live/", "/admin/live/"])
