@@ -179,5 +179,6 @@ def _message(outgoing: Outgoing) -> dict[str, Any]:
         "headers": celery_headers(request, ORIGIN),
         "correlation_id": request.id,
         "reply_to": _REPLY_TO,
+        "priority": None,  # lanes are queues
         "delivery_mode": _PERSISTENT if request.store else _TRANSIENT,
     }

@@ -5,6 +5,7 @@ away every publication fails at once, so that callers hear of it in milliseconds
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -104,11 +105,12 @@ class Publisher:
     def _serve(self, link: Link) -> None:
         """Publish until told to stop; an error ends the link."""
         while True:
-            batch = self._take(block=True)
+            batch = self._take(block=not self._stopping.is_set())
             if not batch and self._stopping.is_set():
                 return
             if link.blocked or not batch:
                 link.check()
+                self._settle([], None, link.returned())
             if link.blocked:
                 self._settle(batch, "the broker is out of memory or disk and takes no messages")
             elif batch:
@@ -127,17 +129,13 @@ class Publisher:
 
     def _take(self, block: bool) -> list[Publication]:
         """What waits, up to a batch; blocks for IDLE_S at most. Those given up meanwhile are left out."""
-        return [publication for publication in self._drain(block) if not publication.done.done()]
+        return [taken for taken in self._drain(block) if taken is not None and not taken.done.done()]
 
-    def _drain(self, block: bool) -> Iterator[Publication]:
-        try:
-            first = self._waiting.get(block, IDLE_S)
-            for _ in range(BATCH):
-                if first is not None:
-                    yield first
-                first = self._waiting.get_nowait()
-        except queue.Empty:
-            return
+    def _drain(self, block: bool) -> Iterator[Publication | None]:
+        with contextlib.suppress(queue.Empty):
+            yield self._waiting.get(block, IDLE_S)
+            for _ in range(BATCH - 1):
+                yield self._waiting.get_nowait()
 
     def _announce(self, batch: Iterable[Publication]) -> None:
         """Wake workers and keep the demand known. Without it work is found later, so a failure is only logged."""

@@ -1,6 +1,7 @@
 """A worker for gateway tests: it hears of work through the wake stream, answers as a script says, and beats."""
 
 import base64
+import contextlib
 import json
 import threading
 import time
@@ -68,6 +69,7 @@ class WorkerDouble:
         self._redis: Any = redis.Redis.from_url(redis_url)
         self._folder = folder
         self._pool = pool
+        self._next_beat = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker double", daemon=True)
 
@@ -113,15 +115,18 @@ class WorkerDouble:
         return last[0][0] if last else "0"
 
     def _run(self) -> None:
-        next_beat = 0.0
         while not self._stopping.is_set():
-            if self.is_beating and time.monotonic() >= next_beat:
-                self.beat()
-                next_beat = time.monotonic() + 0.5
-            for _, entries in self._redis.xread({names.wake_stream(self._pool): self._seen}, block=100):
-                for self._seen, fields in entries:
-                    for queue in json.loads(fields.get(b"q", b"[]")):
-                        self._drain(queue)
+            with contextlib.suppress(redis.ConnectionError):  # a test may kill the server
+                self._look()
+
+    def _look(self) -> None:
+        if self.is_beating and time.monotonic() >= self._next_beat:
+            self.beat()
+            self._next_beat = time.monotonic() + 0.5
+        for _, entries in self._redis.xread({names.wake_stream(self._pool): self._seen}, block=100):
+            for self._seen, fields in entries:
+                for queue in json.loads(fields.get(b"q", b"[]")):
+                    self._drain(queue)
 
     def _drain(self, queue: str) -> None:
         while (raw := self._redis.rpop(queue)) is not None:

@@ -1,0 +1,185 @@
+"""The publisher's thread: batches, what it tells workers, and how RabbitMQ's queues are declared and missed."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import kombu
+import pytest
+import redis
+
+from inference.publisher import Publisher
+from protocol import names
+from protocol.errors import QueueFull, QueueUnavailable, ShoalError
+from protocol.messages import Request
+from tests.gateway.conftest import until
+
+
+class Lost(list[tuple[str, ShoalError]]):
+    """What the publisher reported as returned."""
+
+    def report(self, request_id: str, error: ShoalError) -> None:
+        self.append((request_id, error))
+
+
+def request(lane: str = "interactive", store: bool = False) -> Request:
+    now = time.time()
+    return Request(str(uuid.uuid4()), "encode", "acme/fake", "digest", 1, 1, now + 60, now, lane=lane, store=store)
+
+
+@pytest.fixture
+async def lost() -> Lost:
+    return Lost()
+
+
+@pytest.fixture
+async def publisher(redis_url: str, lost: Lost) -> AsyncIterator[Publisher]:
+    publisher = Publisher(redis_url, redis_url, 1000, lost.report)
+    publisher.start()
+    await until(lambda: publisher.connected)
+    yield publisher
+    await publisher.stop()
+
+
+@pytest.fixture
+async def rabbit(rabbitmq_url: str, redis_url: str, lost: Lost) -> AsyncIterator[Publisher]:
+    publisher = Publisher(rabbitmq_url, redis_url, 1000, lost.report)
+    publisher.start()
+    await until(lambda: publisher.connected)
+    yield publisher
+    await publisher.stop()
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"shoal.test.{uuid.uuid4().hex[:8]}"
+
+
+async def test_published_means_in_the_queue(publisher: Publisher, redis_url: str, queue: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        for count in range(1, 4):
+            await publisher.publish(request(), queue, "default", b"body")
+            assert client.llen(queue) == count
+
+
+async def test_many_at_once_arrive_in_order(publisher: Publisher, redis_url: str, queue: str) -> None:
+    asked = [request() for _ in range(500)]
+    await asyncio.gather(*(publisher.publish(one, queue, "default", b"body") for one in asked))
+    with redis.Redis.from_url(redis_url) as client:
+        raw: Any = client.lrange(queue, 0, -1)
+    assert [json.loads(message)["headers"]["id"] for message in reversed(raw)] == [one.id for one in asked]
+
+
+async def test_workers_are_woken_and_demand_is_known(publisher: Publisher, redis_url: str, queue: str) -> None:
+    other = queue + ".other"
+    await asyncio.gather(
+        publisher.publish(request(), queue, "default", b"body"),
+        publisher.publish(request(), queue, "default", b"body"),
+        publisher.publish(request(), other, "gpu", b"body"),
+    )
+    with redis.Redis.from_url(redis_url) as client:
+        woken: Any = client.xrange(names.wake_stream("default"))
+        assert {name for _, fields in woken for name in json.loads(fields[b"q"])} == {queue}
+        there: Any = client.xrange(names.wake_stream("gpu"))
+        assert json.loads(there[0][1][b"q"]) == [other]
+        score: Any = client.zscore(names.DEMAND, queue)
+        assert score == pytest.approx(time.time(), abs=5)
+
+
+async def test_full_queue_refuses_at_once(redis_url: str, lost: Lost, queue: str) -> None:
+    publisher = Publisher(redis_url, redis_url, 2, lost.report)
+    publisher.connected = True  # but its thread was never started, so nothing is taken
+    waiting = [asyncio.create_task(publisher.publish(request(), queue, "default", b"")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFull):
+        await publisher.publish(request(), queue, "default", b"")
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_caller_that_left_is_not_published(redis_url: str, lost: Lost, queue: str) -> None:
+    publisher = Publisher(redis_url, redis_url, 10, lost.report)
+    publisher.connected = True
+    left = asyncio.create_task(publisher.publish(request(), queue, "default", b"left"))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    publisher.start()
+    await until(lambda: publisher.connected)
+    await publisher.publish(request(), queue, "default", b"stayed")
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.llen(queue) == 1
+    await publisher.stop()
+
+
+async def test_stop_publishes_what_was_handed_over(publisher: Publisher, redis_url: str, queue: str) -> None:
+    calls = [asyncio.create_task(publisher.publish(request(), queue, "default", b"")) for _ in range(50)]
+    await asyncio.sleep(0)
+    await publisher.stop()
+    await asyncio.gather(*calls)
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.llen(queue) == 50
+
+
+def get(url: str, queue: str) -> Any:
+    with kombu.Connection(url) as connection:
+        return connection.channel().basic_get(queue, no_ack=True)  # type: ignore[no-untyped-call]
+
+
+async def test_rabbitmq_queue_is_declared_before_its_first_message(
+    rabbit: Publisher, rabbitmq_url: str, queue: str
+) -> None:
+    await rabbit.publish(request(), queue, "default", b"waited for")
+    await asyncio.sleep(0.1)
+    assert get(rabbitmq_url, queue).properties["delivery_mode"] == 1
+
+
+async def test_rabbitmq_confirms_what_is_stored(rabbit: Publisher, rabbitmq_url: str, queue: str) -> None:
+    await rabbit.publish(request("bulk", store=True), queue, "default", b"kept")
+    assert get(rabbitmq_url, queue).properties["delivery_mode"] == 2
+
+
+async def test_rabbitmq_queue_that_vanished_is_noticed_and_made_anew(
+    rabbit: Publisher, rabbitmq_url: str, queue: str, lost: Lost
+) -> None:
+    await rabbit.publish(request(store=True), queue, "default", b"first")
+    with kombu.Connection(rabbitmq_url) as connection:
+        connection.channel().queue_delete(queue)  # type: ignore[no-untyped-call]
+    with pytest.raises(QueueUnavailable):
+        await rabbit.publish(request(store=True), queue, "default", b"into the void")
+    await rabbit.publish(request(store=True), queue, "default", b"second")
+    assert get(rabbitmq_url, queue).body == b"second"
+
+
+async def test_rabbitmq_reports_an_unconfirmed_message_that_came_back(
+    rabbit: Publisher, rabbitmq_url: str, queue: str, lost: Lost
+) -> None:
+    await rabbit.publish(request(), queue, "default", b"first")
+    with kombu.Connection(rabbitmq_url) as connection:
+        connection.channel().queue_delete(queue)  # type: ignore[no-untyped-call]
+    void = request()
+    await rabbit.publish(void, queue, "default", b"into the void")
+    await until(lambda: [request_id for request_id, _ in lost] == [void.id])
+
+
+async def test_rabbitmq_connection_that_was_closed_is_made_anew(
+    rabbit: Publisher, rabbitmq_url: str, queue: str
+) -> None:
+    await rabbit.publish(request(), queue, "default", b"")
+    await _close_connections(rabbitmq_url)
+    await until(lambda: not rabbit.connected)
+    await until(lambda: rabbit.connected)
+    await rabbit.publish(request(), queue, "default", b"")
+
+
+async def _close_connections(url: str) -> None:
+    """As an operator would; the broker lists only those of our own virtual host."""
+    vhost = url.rpartition("/")[2]
+    process = await asyncio.create_subprocess_exec(
+        "rabbitmqctl", "close_all_connections", "-p", vhost, "test", stdout=asyncio.subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
