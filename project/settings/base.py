@@ -22,7 +22,6 @@ SHOAL_OFFLINE = env.flag("SHOAL_OFFLINE", False)
 SHOAL_REQUIRE_KEYS = env.flag("SHOAL_REQUIRE_KEYS", False)
 SHOAL_ALLOWED_HOSTS = env.words("SHOAL_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 SHOAL_TRUSTED_ORIGINS = env.words("SHOAL_TRUSTED_ORIGINS", [])  # https://… in front of a proxy that ends TLS
-SHOAL_FLOWER_URL = env.text("SHOAL_FLOWER_URL", "")  # where the admin's link to Flower leads; empty: no link
 SHOAL_REQUEST_TIMEOUT_S = env.seconds("SHOAL_REQUEST_TIMEOUT_S", 120)
 SHOAL_COLD_WAIT_S = env.seconds("SHOAL_COLD_WAIT_S", 30)
 SHOAL_PROVISION_WAIT_S = env.seconds("SHOAL_PROVISION_WAIT_S", 5)
