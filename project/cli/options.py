@@ -68,6 +68,9 @@ def _manage(command: argparse.ArgumentParser) -> None:
 
 def _status(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument(
+        "--here", action="store_true", help="healthy only if a worker of this host beats (a container's check)"
+    )
     _places(command)
 
 

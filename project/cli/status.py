@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import socket
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from kombu.connection import Connection
 
 from admin import fleet
 from catalog.tables import aligned
+from project import env
 from project.cli import environment, runfile, services, stop
 from protocol import links, names
 
@@ -24,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     settings = environment.settings()
     knows_redis = running is not None or bool(given.redis)
     seen = read_fleet(settings.SHOAL_REDIS_URL, settings.SHOAL_BROKER_URL) if knows_redis else None
-    healthy = is_healthy(running, seen)
+    healthy = is_healthy(running, seen) and (not options.here or has_worker_of(socket.gethostname(), seen))
     if options.json:
         print(json.dumps(_as_json(running, seen, healthy)))
     else:
@@ -69,6 +71,12 @@ def is_healthy(running: runfile.Running | None, seen: fleet.Fleet | None) -> boo
         return True
     alive = all(stop.is_alive(process) and process.ready for process in running.processes)
     return alive and services.responds(f"{running.url}/livez")
+
+
+def has_worker_of(host: str, seen: fleet.Fleet | None) -> bool:
+    """Workers are named after their host unless SHOAL_WORKER_ID says otherwise."""
+    own = env.text("SHOAL_WORKER_ID", host.split(".")[0])
+    return seen is not None and any(worker.id.startswith(own) for worker in seen.workers)
 
 
 def _as_json(running: runfile.Running | None, seen: fleet.Fleet | None, healthy: bool) -> dict[str, Any]:
