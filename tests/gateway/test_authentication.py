@@ -52,7 +52,7 @@ async def test_missing_or_wrong_key_is_401(
     issued: dict[str, str], client: httpx.AsyncClient, path: str, presented: str | None
 ) -> None:
     headers = {} if presented is None else {b"authorization": b"Bearer " + presented.encode("latin-1")}
-    response = await client.post(path, json=BODY, headers=headers)  # type: ignore[arg-type]
+    response = await client.post(path, json=BODY, headers=headers)
     assert response.status_code == 401
     code = "invalid_api_key" if path == "/v1/embeddings" else "UNAUTHORIZED"
     assert response.json()["error"]["code"] == code

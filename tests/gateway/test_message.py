@@ -6,10 +6,10 @@ import time
 import uuid
 from typing import Any
 
-import kombu
 import msgpack
 import redis
 from celery import Celery
+from kombu.connection import Connection
 
 from inference.broker import connect
 from inference.dispatch import _body
@@ -36,7 +36,7 @@ def plain_celery(broker_url: str, asked: Request, queue: str) -> None:
     app = Celery("plain", broker=broker_url)
     app.conf.update(task_serializer="msgpack", accept_content=["msgpack", "json"])
 
-    @app.task(name="shoal.encode")
+    @app.task(name="shoal.encode")  # type: ignore[untyped-decorator]
     def encode(**arguments: Any) -> None: ...
 
     encode.apply_async(
@@ -91,9 +91,9 @@ def arrived(channel: Any) -> Any:
 
 def test_rabbitmq_message_equals_apply_async(rabbitmq_url: str) -> None:
     asked = request(store=True)
-    with connect(rabbitmq_url) as link, kombu.Connection(rabbitmq_url) as connection:
+    with connect(rabbitmq_url) as link, Connection(rabbitmq_url) as connection:
         link.send([publication(asked, names.INTAKE_QUEUE)])
-        channel = connection.channel()  # type: ignore[no-untyped-call]
+        channel = connection.channel()
         ours = arrived(channel)
         plain_celery(rabbitmq_url, asked, names.INTAKE_QUEUE)
         theirs = arrived(channel)

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-import kombu
 import pytest
 import redis
+from kombu.connection import Connection
 
 from inference.publisher import Publisher
 from protocol import names
@@ -126,8 +126,8 @@ async def test_stop_publishes_what_was_handed_over(publisher: Publisher, redis_u
 
 
 def get(url: str, queue: str) -> Any:
-    with kombu.Connection(url) as connection:
-        return connection.channel().basic_get(queue, no_ack=True)  # type: ignore[no-untyped-call]
+    with Connection(url) as connection:
+        return connection.channel().basic_get(queue, no_ack=True)
 
 
 async def test_rabbitmq_queue_is_declared_before_its_first_message(
@@ -147,8 +147,8 @@ async def test_rabbitmq_queue_that_vanished_is_noticed_and_made_anew(
     rabbit: Publisher, rabbitmq_url: str, queue: str, lost: Lost
 ) -> None:
     await rabbit.publish(request(store=True), queue, "default", b"first")
-    with kombu.Connection(rabbitmq_url) as connection:
-        connection.channel().queue_delete(queue)  # type: ignore[no-untyped-call]
+    with Connection(rabbitmq_url) as connection:
+        connection.channel().queue_delete(queue)
     with pytest.raises(QueueUnavailable):
         await rabbit.publish(request(store=True), queue, "default", b"into the void")
     await rabbit.publish(request(store=True), queue, "default", b"second")
@@ -159,8 +159,8 @@ async def test_rabbitmq_reports_an_unconfirmed_message_that_came_back(
     rabbit: Publisher, rabbitmq_url: str, queue: str, lost: Lost
 ) -> None:
     await rabbit.publish(request(), queue, "default", b"first")
-    with kombu.Connection(rabbitmq_url) as connection:
-        connection.channel().queue_delete(queue)  # type: ignore[no-untyped-call]
+    with Connection(rabbitmq_url) as connection:
+        connection.channel().queue_delete(queue)
     void = request()
     await rabbit.publish(void, queue, "default", b"into the void")
     await until(lambda: [request_id for request_id, _ in lost] == [void.id])
