@@ -18,7 +18,7 @@ from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from admin.forms import KeyForm
-from catalog import issuing, keys
+from catalog import issuing
 from catalog.models import ApiKey, Usage
 
 STATE_LABELS = {"active": "success", "expired": "warning", "revoked": "danger"}
@@ -53,9 +53,7 @@ class ApiKeyAdmin(ModelAdmin):
 
     def save_model(self, request: Any, obj: ApiKey, form: Any, change: bool) -> None:
         if not change:
-            new = keys.generate()
-            obj.prefix, obj.digest = new.prefix, new.digest
-            request.new_key = new.text
+            request.new_key = issuing.issue(obj)
         super().save_model(request, obj, form, change)
 
     def response_add(self, request: Any, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:

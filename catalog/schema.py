@@ -74,6 +74,7 @@ _FIELDS: Mapping[str, reading.Reader] = {
     "remote_code": reading.flag,
     "profiles": mapping(_profile_name, _free_map),
 }
+KEYS = tuple(_FIELDS)  # all that an entry may have
 _SPEC_FIELDS = tuple(ModelSpec.__dataclass_fields__.keys() & _FIELDS.keys() - {"source"})
 _read_entry = record(_FIELDS, required=("id", "family", "primitives"))
 

@@ -1,35 +1,20 @@
-"""The tables that docs/generate.py puts into pages, each built from the code that it documents."""
+"""The tables that docs/generate.py puts into pages, each built from the code that it documents.
 
-from collections.abc import Callable, Iterable
+What a thing means is a sentence here; which things there are comes from the code, and one without a sentence is an
+error. So a new setting or error code cannot be forgotten.
+"""
 
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from catalog import loader, schema
+from docs import meanings
 from protocol import errors
+from workers import families
 
-ERROR_MEANINGS = {
-    "InvalidInput": "The body, a field or an option is wrong; `param` names it.",
-    "InputTooLong": "An item is longer than the model reads and `overflow` is `error`.",
-    "BodyTooLarge": "The body is larger than `SHOAL_MAX_BODY_BYTES`.",
-    "Unauthorized": "No API key, or one that is unknown, revoked or expired.",
-    "Forbidden": "The key is good, but not for this.",
-    "RouteNotFound": "There is no such path.",
-    "MethodNotAllowed": "The path is right, the method is not; `Allow` lists those it has.",
-    "ModelNotFound": "The model or profile is not in the catalog; `suggestions` has the nearest names.",
-    "TaskNotFound": "No task has this id, or it was kept for its time and is gone.",
-    "TaskFinished": "The task has ended, so it cannot be cancelled.",
-    "Cancelled": "The task was cancelled before it ran.",
-    "TooManyRequests": "The key has used its share for now.",
-    "InferenceError": "The forward failed; the message holds no internals.",
-    "NonFiniteOutput": "The model gave NaN or infinity for this item.",
-    "WorkerLost": "The request was started three times and each time its worker vanished.",
-    "ModelLoadFailed": "The model's weights could not be loaded; the error says why.",
-    "QueueFull": "Too many calls wait already.",
-    "QueueUnavailable": "The broker or Redis cannot be reached.",
-    "Provisioning": "No worker serves this model's pool yet.",
-    "ModelLoading": "The model is being loaded and the bounded wait is over.",
-    "ResourceExhausted": "The device has no memory left for this even alone.",
-    "TransportFailure": "The reply was lost on its way; the call may have run.",
-    "Expired": "The deadline passed while the request was queued; it did not run.",
-    "GatewayTimeout": "The deadline passed while the request was running.",
-}
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = ("base", "gateway")
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -41,8 +26,8 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def error_classes(root: type[errors.ShoalError] = errors.ShoalError) -> list[type[errors.ShoalError]]:
-    """Every class below `root`, parents before children."""
-    return [kind for child in root.__subclasses__() for kind in (child, *error_classes(child))]
+    """`root` and every class below it, parents before children."""
+    return [root, *(kind for child in root.__subclasses__() for kind in error_classes(child))]
 
 
 def error_table() -> str:
@@ -51,13 +36,75 @@ def error_table() -> str:
             str(kind.status),
             f"`{kind.code}`",
             "yes" if kind.default_retry_after is not None else "",
-            ERROR_MEANINGS[kind.__name__],
+            meanings.ERRORS[kind.__name__],
         )
         for kind in sorted(error_classes(), key=lambda kind: kind.status)
     )
     return table(("status", "code", "retry", "meaning"), rows)
 
 
+def setting_calls() -> Iterator[ast.Call]:
+    """Every `env.kind("NAME", default, …)` in the settings modules, in the order they stand there."""
+    for module in SETTINGS:
+        tree = ast.parse((ROOT / "project" / "settings" / f"{module}.py").read_text())
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _reads_env(node)]
+        yield from sorted(calls, key=lambda call: call.lineno)
+
+
+def _reads_env(call: ast.Call) -> bool:
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    first = call.args[0] if call.args else None
+    is_read = isinstance(owner, ast.Name) and owner.id == "env" and isinstance(first, ast.Constant)
+    return is_read and isinstance(call.func, ast.Attribute) and call.func.attr != "make_folder"
+
+
+def setting_table() -> str:
+    rows = {}
+    for call in setting_calls():
+        name = str(ast.literal_eval(call.args[0]))
+        default, meaning = meanings.SETTINGS[name]
+        rows[name] = (f"`{name}`", default or _literal(call.args[1]), meaning)
+    return table(("variable", "default", "meaning"), rows.values())
+
+
+def _literal(node: ast.expr) -> str:
+    value = ast.literal_eval(node)
+    if isinstance(value, bool):
+        return str(int(value))
+    shown = ",".join(value) if isinstance(value, list) else str(value)
+    return f"`{shown}`" if shown else "none"
+
+
+def entry_table() -> str:
+    return table(("key", "needed", "meaning"), ((f"`{name}`", *meanings.ENTRY[name]) for name in schema.KEYS))
+
+
+def model_table() -> str:
+    """What ships: the entries below catalog/entries."""
+    rows = (
+        (
+            f"`{entry.model.spec.model}`",
+            ", ".join(entry.model.spec.primitives),
+            ", ".join(f"{output} {width}" for output, width in entry.model.spec.dims.items()),
+            str(entry.model.spec.max_tokens or ""),
+            ", ".join(f"`:{profile}`" for profile in entry.model.profiles if profile != "default") or "–",
+            f"`{entry.model.spec.source.package}`" if entry.model.spec.source.package else "hub",
+            str(entry.document.get("license", "")),
+        )
+        for entry in loader.load([loader.ENTRIES])
+    )
+    return table(("model", "primitives", "width", "longest input", "profiles", "weights from", "licence"), rows)
+
+
+def family_table() -> str:
+    rows = ((f"`{name}`", meanings.FAMILIES[name]) for name in families.FAMILIES)
+    return table(("family", "what it runs"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": error_table,
+    "settings": setting_table,
+    "entry": entry_table,
+    "models": model_table,
+    "families": family_table,
 }
