@@ -5,7 +5,7 @@ arguments `{model, items, options}`, or `{model, blob}` when the items wait in t
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 HEADER = "shoal"
@@ -30,9 +30,7 @@ class Request:
     key: str | None = None  # prefix of the API key, for fair shares and usage; never the secret
 
     def to_header(self) -> dict[str, Any]:
-        header = asdict(self)
-        header.pop("id")
-        return header
+        return {name: getattr(self, name) for name in self.__slots__ if name != "id"}
 
     @classmethod
     def from_header(cls, request_id: str, header: Mapping[str, Any]) -> "Request":

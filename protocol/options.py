@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from protocol.errors import InvalidInput
@@ -36,7 +36,7 @@ class EncodeOptions:
     overflow: str = "truncate"
 
     def to_wire(self) -> dict[str, Any]:
-        wire = asdict(self)
+        wire = {name: getattr(self, name) for name in self.__slots__}
         wire["output_types"] = list(self.output_types)
         return wire
 
