@@ -13,7 +13,6 @@ from pytest_django.live_server_helper import LiveServer
 
 from catalog.models import RegisteredModel
 from tests.admin.conftest import Beat, registered, resident
-from tests.conftest import missing
 
 PASSWORD = "correct horse battery"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -23,7 +22,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 def browser() -> Iterator[Browser]:
     binary = shutil.which("chromium") or shutil.which("chromium-browser")
     if binary is None:
-        missing("no chromium is on the PATH")
+        pytest.skip("no chromium is on the PATH")
     # The driver keeps an event loop in this thread, where Django would otherwise refuse the tests their queries.
     with pytest.MonkeyPatch.context() as environment, sync_playwright() as playwright:
         environment.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
