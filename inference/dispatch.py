@@ -20,7 +20,7 @@ from inference.calls import Accepted, Call, Outcome
 from inference.cold import Patience, next_look, reason_to_stop
 from inference.gateway import Gateway
 from protocol import blobs, errors, names
-from protocol.errors import InvalidInput, ModelNotFound, ShoalError
+from protocol.errors import InferenceError, InvalidInput, ModelNotFound, ShoalError
 from protocol.messages import EMBED, Payload, Request
 from protocol.options import parse_encode_options, parse_profile
 from protocol.replies import Reply
@@ -46,7 +46,7 @@ async def run(gateway: Gateway, call: Call) -> Outcome:
             except (ShoalError, asyncio.CancelledError):
                 gateway.cancels.announce(accepted.spec.pool, call.id)
                 raise
-        results = results_of(reply)
+        results = results_of(accepted.request, reply)
         outcome = Outcome(call, results, reply.timing, reply.worker, (time.perf_counter() - started) * 1000)
         measured.outcome = outcome
         return outcome
@@ -149,11 +149,13 @@ async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio
     return waiting.result()
 
 
-def results_of(reply: Reply) -> list[dict[str, Any]]:
+def results_of(request: Request, reply: Reply) -> list[dict[str, Any]]:
     """One result per item. A call succeeds whole or fails whole: the first item's error is the call's."""
     if reply.error is not None:
         raise errors.from_wire(reply.error)
     results = reply.results or []
+    if len(results) != request.count:
+        raise InferenceError(f"a worker answered {len(results)} of {request.count} items")
     for result in results:
         if "error" in result:
             raise errors.from_wire(result["error"])

@@ -199,6 +199,13 @@ async def test_one_item_error_fails_the_call_with_its_code(client: httpx.AsyncCl
     assert response.json()["error"]["param"] == "items[1].text"
 
 
+async def test_answer_with_items_missing_is_an_error(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    worker.answer = lambda received: Reply(received.request.id, [encoded("a")])
+    response = await client.post(PATH, json={"items": ["a", "b"]})
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "INFERENCE_ERROR"
+
+
 async def test_lane_header_chooses_the_queue(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
     await client.post(PATH, json={"items": ["a"]}, headers={"X-Shoal-Lane": "bulk"})
     await client.post(PATH, json={"items": ["a"]})
