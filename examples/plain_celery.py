@@ -1,6 +1,7 @@
 """Encode from any program that has Celery, with nothing of ours: `python examples/plain_celery.py`.
 
-SHOAL_BROKER_URL and SHOAL_REDIS_URL are what `./shoal serve` printed when it started.
+SHOAL_REDIS_URL (and SHOAL_BROKER_URL, where the broker is another server) say where; docs/plain-celery.md shows where
+`./shoal serve` keeps them.
 """
 
 import os
