@@ -49,6 +49,7 @@ async def run(gateway: Gateway, call: Call) -> Outcome:
         results = results_of(accepted.request, reply)
         outcome = Outcome(call, results, reply.timing, reply.worker, (time.perf_counter() - started) * 1000)
         measured.outcome = outcome
+        gateway.usage.add(outcome, accepted.spec.model)
         return outcome
 
 

@@ -19,6 +19,7 @@ from inference.mailbox import Mailbox
 from inference.payloads import PayloadStore
 from inference.publisher import Publisher
 from inference.tasks import TaskStore
+from inference.usage import Record, UsageMeter
 
 log = logging.getLogger("shoal.gateway")
 
@@ -67,6 +68,7 @@ class Gateway:
         catalog: CatalogSource,
         keys: KeySource,
         limits: Limits,
+        record_usage: Record,
         require_keys: bool = False,
     ) -> None:
         self.catalog = catalog
@@ -82,18 +84,20 @@ class Gateway:
         self.fleet = FleetReader(self.redis)
         self.tasks = TaskStore(self.redis, limits.task_ttl_s)
         self.payloads = PayloadStore(self.redis, data_dir / "blobs")
+        self.usage = UsageMeter(record_usage)
         self._background: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """The followers take their first look before the first call comes; all else connects in its own time."""
         self.publisher.start()
-        for run in (self.mailbox.run, self.fleet.run, self.cancels.run):
+        for run in (self.mailbox.run, self.fleet.run, self.cancels.run, self.usage.run):
             self._background.append(asyncio.create_task(_keep_running(run)))
         await asyncio.gather(asyncio.to_thread(self.catalog.start), asyncio.to_thread(self.keys.start))
 
     async def stop(self) -> None:
         await asyncio.gather(asyncio.to_thread(self.catalog.stop), asyncio.to_thread(self.keys.stop))
         await _end(self._background)
+        await self.usage.hand_over()
         await self.publisher.stop()
         await self.redis.aclose()
 

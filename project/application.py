@@ -4,12 +4,15 @@ from typing import Any
 
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
+from django.db import connections
+from django.utils import timezone
 
-from catalog import registry
+from catalog import registry, usage
 from catalog.follow import SnapshotFollower
 from catalog.issuing import KeyFollower
 from inference.gateway import Gateway, Limits
 from inference.lean import LeanHandler
+from inference.usage import Amounts
 
 HOT_PREFIX = "/v1/"
 HOT_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz", "/health", "/metrics"})
@@ -23,6 +26,7 @@ def make_gateway() -> Gateway:
         data_dir=settings.SHOAL_DATA,
         catalog=SnapshotFollower(settings.SHOAL_REDIS_URL, registry.restore),
         keys=KeyFollower(settings.SHOAL_REDIS_URL),
+        record_usage=record_usage,
         require_keys=settings.SHOAL_REQUIRE_KEYS,
         limits=Limits(
             request_timeout_s=settings.SHOAL_REQUEST_TIMEOUT_S,
@@ -33,6 +37,14 @@ def make_gateway() -> Gateway:
             max_body_bytes=settings.SHOAL_MAX_BODY_BYTES,
         ),
     )
+
+
+def record_usage(amounts: Amounts) -> None:
+    """Runs in a thread of its own now and then, so it leaves no database connection behind."""
+    try:
+        usage.record({key: usage.Amount(*amount) for key, amount in amounts.items()}, timezone.now())
+    finally:
+        connections.close_all()
 
 
 class Application:

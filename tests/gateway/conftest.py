@@ -64,6 +64,7 @@ class Setup:
     require_keys: bool = False
     catalog: Held = field(default_factory=lambda: Held(CATALOG))
     keys: Held = field(default_factory=lambda: Held(KeySnapshot()))
+    usage: list[Any] = field(default_factory=list)  # what was handed over
 
     def make(self) -> Gateway:
         return Gateway(
@@ -73,6 +74,7 @@ class Setup:
             catalog=self.catalog,
             keys=self.keys,
             limits=self.limits,
+            record_usage=self.usage.append,
             require_keys=self.require_keys,
         )
 
