@@ -3,9 +3,10 @@
 The hot routes are listed too, so that the schema has them; requests for them never come here (`project.asgi`).
 """
 
-from django.contrib.staticfiles.views import serve
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
+
+from project.static import static_file
 
 urlpatterns = [
     path("", include("inference.urls")),
@@ -13,9 +14,7 @@ urlpatterns = [
     path("api/", include("catalog.urls")),
     path("openapi.json", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema")),
-    # Served by the gateway itself, so that the admin needs no web server in front. What "insecure" means here is
-    # "slow", which suits a handful of people.
-    re_path(r"^static/(?P<path>.*)$", serve, {"insecure": True}),
+    re_path(r"^static/(?P<path>.*)$", static_file),
 ]
 handler404 = "project.pages.not_found"
 handler500 = "project.pages.failed"
