@@ -72,6 +72,7 @@ def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) ->
     runtime.dispatcher = Dispatcher(config, catalog, runtime.outbox)
     runtime.intake = Intake(runtime.outbox)
     runtime.desk = _desk(app, config, runtime)
+    runtime.outbox.on_redelivered_end = runtime.on_redelivered_end
     runtime.wake = Wake(
         settings.SHOAL_REDIS_URL, config.pool, runtime.cancelled, runtime.on_queues, runtime.dispatcher.cancel
     )

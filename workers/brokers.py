@@ -20,8 +20,6 @@ Credit = Callable[[str], tuple[int, bool]]  # by queue: the cost it may take, an
 class Broker(Protocol):
     """One connection's worth of a broker."""
 
-    marks_returned: bool  # what is given back arrives as redelivered
-
     def subscribe(self, queue: Queue) -> None: ...
 
     def unsubscribe(self, name: str) -> None: ...
@@ -45,8 +43,6 @@ class Broker(Protocol):
 
 class RabbitBroker:
     """RabbitMQ counts what a consumer has not acknowledged; a receipt dies with its connection."""
-
-    marks_returned = True
 
     def __init__(self, consumer: Any, prefetch: int, connection: Any) -> None:
         self._consumer = consumer
@@ -110,8 +106,6 @@ class Holdings:
 
 class RedisBroker:
     """On Redis a receipt is a lease under a tag, good on any connection; credit is counted here, in cost."""
-
-    marks_returned = False
 
     def __init__(self, consumer: Any, credit: Credit, holdings: Holdings, call_soon: Callable[..., object]) -> None:
         self._consumer = consumer

@@ -77,7 +77,7 @@ class Desk:
         if request.id in state.revoked:
             self._answer(delivery, Cancelled("the task was revoked"))
         elif delivery.redelivered and not is_held:
-            self.intake.put(self.redelivery.recheck, delivery)
+            self.intake.put(self.redelivery.admit, delivery)
         else:
             self.submit(delivery)
 

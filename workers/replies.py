@@ -78,6 +78,7 @@ class Outbox:
         self._custody = custody
         self._waiting: queue.SimpleQueue[Answer | Started | Uncounted | threading.Event] = queue.SimpleQueue()
         self._gives_up = threading.Event()
+        self.on_redelivered_end: Callable[[str], None] = lambda request_id: None
         self._thread = threading.Thread(target=self._run, name="replies", daemon=True)
 
     def start(self) -> None:
@@ -93,11 +94,15 @@ class Outbox:
 
     def reply(self, delivery: Delivery, finish: Callable[[], Reply]) -> None:
         self._waiting.put(Answer(delivery, finish))
+        if delivery.redelivered:
+            self.on_redelivered_end(delivery.request.id)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            if delivery.receipt.is_counted or (self._custody.broker and self._custody.broker.marks_returned):
+            if delivery.receipt.is_counted:
                 self._waiting.put(Uncounted(delivery.request.id))
+            if delivery.redelivered:
+                self.on_redelivered_end(delivery.request.id)
         self._bridge.put(partial(self._custody.give_back, [delivery.receipt for delivery in deliveries]))
 
     def flush(self, timeout_s: float) -> None:

@@ -71,6 +71,10 @@ class Runtime:
         if delivery.request.id in self.cancelled:
             self.dispatcher.cancel(delivery.request.id)
 
+    def on_redelivered_end(self, request_id: str) -> None:
+        """From any thread: one of those that are let in a few at a time is done."""
+        self.intake.note(partial(self.desk.redelivery.ended, request_id))
+
     def on_queues(self, queues: Iterable[str]) -> None:
         """From the wake thread."""
         if self.consumer is not None:
@@ -95,7 +99,7 @@ class Runtime:
         """Finish what is on the device, give the rest back, acknowledge. The Hub has stopped; this thread stands in."""
         self._drained = True
         self.wake.stop()
-        self.intake.drain()
+        self.intake.drain(partial(self.desk.redelivery.drain, self.outbox))
         draining = threading.Thread(target=self._drain, name="drain")
         draining.start()
         while draining.is_alive():

@@ -144,7 +144,9 @@ class Gateway:
         self.redis.close()
 
     def serve(self, *models: Model) -> None:
-        """Publish a catalog of these."""
+        """Publish a catalog of these, whose queues are empty: RabbitMQ may have kept something for an earlier test."""
+        for model in models:
+            self._declare(self.queue(model)).purge()
         snapshot = Snapshot(time.time_ns() // 1000, models)
         self.redis.set(names.CATALOG, snapshot.to_json())
         self.redis.set(names.CATALOG_VERSION, snapshot.version)
@@ -184,11 +186,8 @@ class Gateway:
         wake: bool = True,
         content_type: str = "application/x-msgpack",
     ) -> None:
-        lane = queue.rpartition(".")[2]
         if queue != names.INTAKE_QUEUE:
-            Queue(queue, durable=True, queue_arguments=names.queue_arguments(lane))(
-                self._producer.channel
-            ).queue_declare()
+            self._declare(queue)
         self._producer.publish(
             body,
             routing_key=queue,
@@ -201,6 +200,12 @@ class Gateway:
         )
         if wake:
             self.wake([queue])
+
+    def _declare(self, name: str) -> Queue:
+        arguments = names.queue_arguments(name.rpartition(".")[2])
+        queue = Queue(name, durable=True, queue_arguments=arguments)(self._producer.channel)
+        queue.queue_declare()
+        return queue
 
     def wake(self, queues: Sequence[str], pool: str = "default") -> None:
         self.redis.zadd(names.DEMAND, dict.fromkeys(queues, time.time()))
