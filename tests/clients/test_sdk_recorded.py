@@ -16,7 +16,7 @@ REFUSED = {
     "bad_dtype": (400, "INVALID_INPUT", "params.output_dtype"),
     "bad_option": (400, "INVALID_INPUT", "params.options.normalise"),
     "image": (400, "INVALID_INPUT", "items[0].images"),
-    "instruction": (400, "INVALID_INPUT", "params.instruction"),
+    "instruction": (400, "INVALID_INPUT", "options.instruction"),
     "sparse_of_dense": (400, "INVALID_INPUT", "params.output_types"),
     "too_long": (400, "INPUT_TOO_LONG", "items[0]"),
 }
