@@ -1,5 +1,6 @@
 """The Hugging Face cache on this machine, and the hub behind it."""
 
+import io
 import logging
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import httpx
 import huggingface_hub
 from huggingface_hub import constants
 from huggingface_hub.errors import (
+    DryRunError,
     GatedRepoError,
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -60,7 +62,9 @@ def download(spec: ModelSpec, offline: bool, cache: Path, progress: Callable[[fl
             return Path(_snapshot(spec, tqdm_class=_bar(total, progress)))
     except (OSError, httpx.HTTPError) as error:  # the hub's errors are both, and they overlap
         log.warning("download failed", extra={"model": spec.model, "reason": f"{type(error).__name__}: {error}"})
-        raise _explained(spec, error) from error
+        # Planning a download wraps what went wrong.
+        reason = error.__cause__ if isinstance(error, DryRunError) else error
+        raise _explained(spec, reason or error) from error
 
 
 def _snapshot(spec: ModelSpec, **options: Any) -> Any:
@@ -97,6 +101,9 @@ def _bar(total: int, progress: Callable[[float], None]) -> type[tqdm]:
     class Bar(tqdm):  # type: ignore[misc]  # tqdm ships no types
         monitor_interval = 0
 
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "file": io.StringIO()})
+
         def display(self, *args: Any, **kwargs: Any) -> None:
             pass
 
@@ -109,7 +116,7 @@ def _bar(total: int, progress: Callable[[float], None]) -> type[tqdm]:
     return Bar
 
 
-def _explained(spec: ModelSpec, error: Exception) -> ModelLoadFailed:
+def _explained(spec: ModelSpec, error: BaseException) -> ModelLoadFailed:
     """What the operator must do about it. GatedRepoError is a RepositoryNotFoundError: the order matters."""
     repo = _at_revision(spec)
     if isinstance(error, GatedRepoError):
