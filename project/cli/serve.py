@@ -66,7 +66,10 @@ class _Serving:
 
     def run(self) -> int:
         for number in SIGNALS:
-            signal.signal(number, self._on_signal)
+            if (
+                number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+            ):  # nohup asks to outlive a terminal
+                signal.signal(number, self._on_signal)
         try:
             self._start()
             self._supervisor.run()

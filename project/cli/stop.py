@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from project.cli import environment, processes, runfile
+from project.cli.failure import CannotStart
 
 LONGEST_S = 90.0
 
@@ -21,7 +22,10 @@ def run(options: argparse.Namespace) -> int:
         ended = end_recorded(data)
         print(f"ended {', '.join(ended)}" if ended else f"nothing runs with its data in {data}")
         return 0
-    os.kill(running.launcher.pid, signal.SIGTERM)
+    try:
+        os.kill(running.launcher.pid, signal.SIGTERM)
+    except PermissionError:
+        raise CannotStart(f"It belongs to another user (pid {running.launcher.pid}): stop it as that user.") from None
     if not _wait_for_release(data):
         print(f"the launcher (pid {running.launcher.pid}) does not end; killing it and its processes")
         os.kill(running.launcher.pid, signal.SIGKILL)

@@ -6,7 +6,7 @@ import sys
 
 from project.cli.environment import ROOT
 
-# These start no server and load no weights.
+# These start no whole system and load no weights.
 FAST = ("unit", "checks", "catalog", "gateway", "admin")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("admin", "bench", "catalog", "inference", "project", "protocol", "workers")
+FOLDERS = ("admin", "bench", "catalog", "docs", "examples", "inference", "project", "protocol", "workers")
 LONGEST_FUNCTION, LONGEST_FILE = 40, 300
 
 

@@ -62,7 +62,7 @@ def test_tests_get_their_tiers_and_the_rest(line: str, arguments: list[str]) -> 
     assert testing.pytest_arguments(parse(line)) == arguments
 
 
-def test_the_fast_tiers_start_no_server() -> None:
+def test_the_fast_tiers_start_no_worker() -> None:
     chosen = testing.pytest_arguments(parse("test --fast"))[1]
     assert "service" not in chosen
     assert "not heavy" in chosen

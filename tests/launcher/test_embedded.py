@@ -81,6 +81,13 @@ def test_a_taken_port_is_replaced(tmp_path: Path) -> None:
         assert embedded.plan(tmp_path, embedded.from_wheel()).port != first.port
 
 
+def test_another_flavour_of_server_has_files_of_its_own(tmp_path: Path) -> None:
+    old = embedded.Binary(Path("/usr/bin/redis-server"), (7, 0, 15), "found on the PATH")
+    configs = [Path(embedded.plan(tmp_path, binary).command[1]).read_text() for binary in (old, embedded.from_wheel())]
+    assert f'dir "{tmp_path}/redis-server-7"' in configs[0]
+    assert f'dir "{tmp_path}/valkey-server-9"' in configs[1]
+
+
 def test_the_server_asks_for_its_password(valkey: str) -> None:
     with (
         redis.Redis(port=int(valkey.rpartition(":")[2].partition("/")[0])) as client,

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from project.cli import runfile
-from tests.launcher.serving import Refused, Serving, serving, shoal
+from project.cli import processes, runfile
+from tests.launcher.serving import Refused, Serving, clean, serving, shoal
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -191,6 +192,30 @@ def test_with_a_key_it_may_listen_to_other_machines(tmp_path: Path, environment:
         assert encode(system.url, key)["model"] == "test/fake"
         with pytest.raises(urllib.error.HTTPError, match="401"):
             encode(system.url)
+
+
+def test_it_serves_on_rabbitmq_and_postgres(
+    tmp_path: Path, environment: dict[str, str], rabbitmq_url: str, postgres_url: str
+) -> None:
+    data = tmp_path / "a folder"
+    options = ("--broker", rabbitmq_url, "--database", postgres_url, "--no-flower")
+    with serving(data, environment, *options) as system:
+        assert encode(system.url)["model"] == "test/fake"
+        status = json.loads(shoal("status", data, "--json").stdout)
+    assert status["healthy"]
+    assert status["fleet"]["queues"] == []
+    assert not (data / "shoal.db").exists()
+
+
+def test_another_worker_may_join(system: Serving) -> None:
+    before = len(json.loads(shoal("status", system.data, "--json").stdout)["fleet"]["workers"])
+    command = [sys.executable, str(processes.ROOT / "shoal"), "worker", "--data", str(system.data)]
+    joined = processes.spawn(command, env=clean(), output=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while (now := len(json.loads(shoal("status", system.data, "--json").stdout)["fleet"]["workers"])) == before:
+        assert time.monotonic() < deadline
+    joined.terminate()
+    assert (joined.wait(30), now) == (0, before + 1)
 
 
 def test_a_data_folder_that_cannot_be_made(tmp_path: Path) -> None:
