@@ -31,12 +31,21 @@ class Cancels:
     async def run(self) -> None:
         while True:
             batch = [await self._waiting.get()]
-            while len(batch) < BATCH and not self._waiting.empty():
-                batch.append(self._waiting.get_nowait())
-            try:
-                await send_cancels(self._redis, batch)
-            except RedisError as error:
-                log.warning("cancels were not announced", extra={"count": len(batch), "error": type(error).__name__})
+            await self._send([*batch, *self._taken(BATCH - 1)])
+
+    async def flush(self) -> None:
+        """Send all that waits; for the end of the process, whose callers were just cut off."""
+        while batch := self._taken(BATCH):
+            await self._send(batch)
+
+    def _taken(self, most: int) -> list[tuple[str, str]]:
+        return [self._waiting.get_nowait() for _ in range(min(most, self._waiting.qsize()))]
+
+    async def _send(self, batch: list[tuple[str, str]]) -> None:
+        try:
+            await send_cancels(self._redis, batch)
+        except RedisError as error:
+            log.warning("cancels were not announced", extra={"count": len(batch), "error": type(error).__name__})
 
 
 async def send_cancels(redis: Redis, batch: list[tuple[str, str]]) -> None:

@@ -97,6 +97,7 @@ class Gateway:
     async def stop(self) -> None:
         await asyncio.gather(asyncio.to_thread(self.catalog.stop), asyncio.to_thread(self.keys.stop))
         await _end(self._background)
+        await self.cancels.flush()
         await self.usage.hand_over()
         await self.publisher.stop()
         await self.redis.aclose()

@@ -67,7 +67,13 @@ class LeanHandler(ASGIHandler):
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        async with self.running():
+        async with contextlib.AsyncExitStack() as life:
+            try:
+                await life.enter_async_context(self.running())
+            except Exception:  # the process's edge; without this answer the server would go on without a gateway
+                log.exception("the gateway could not start")
+                await send({"type": "lifespan.startup.failed", "message": "the gateway could not start"})
+                return
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})

@@ -15,6 +15,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    disable_created_metrics,
     generate_latest,
     multiprocess,
     values,
@@ -24,6 +25,8 @@ from inference.calls import Outcome
 from inference.fleet import Fleet
 from inference.fleet_metrics import FleetCollector
 from protocol.errors import ShoalError
+
+disable_created_metrics()  # they would double the number of series
 
 UNKNOWN_MODEL = "unknown"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -86,7 +89,7 @@ def exposition(fleet: Fleet) -> bytes:
     registry: CollectorRegistry = REGISTRY
     if values.ValueClass is not values.MutexValue:
         registry = CollectorRegistry()
-        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        multiprocess.MultiProcessCollector(registry)
     workers = CollectorRegistry()
     workers.register(FleetCollector(fleet))
     return generate_latest(registry) + generate_latest(workers)

@@ -23,7 +23,7 @@ def model_info(resolved: Resolved, catalog: Snapshot, fleet: Fleet) -> dict[str,
     return {
         "id": name,
         "object": "model",
-        "created": catalog.version,  # when the catalog was last published, in unix seconds
+        "created": catalog.version // 1000,  # a version is the time of its publication, in milliseconds
         "owned_by": OWNER,
         "name": name,
         "description": model.description,

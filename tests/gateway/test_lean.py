@@ -173,6 +173,30 @@ async def test_foreign_host_is_refused_but_for_probes(client: httpx.AsyncClient)
     assert (await client.get("/healthz", headers={"Host": "10.0.0.7"})).status_code == 200
 
 
+async def test_gateway_that_cannot_start_stops_the_server() -> None:
+    def fail() -> Any:
+        raise ValueError("no such setting")
+
+    connection = Connection("/", {})
+    connection.incoming.put_nowait({"type": "lifespan.startup"})
+    await LeanHandler(fail)({"type": "lifespan"}, connection.receive, connection.send)
+    assert [message["type"] for message in connection.sent] == ["lifespan.startup.failed"]
+
+
+async def test_calls_cut_off_by_a_shutdown_are_cancelled(setup: Setup, worker: WorkerDouble) -> None:
+    worker.answer = silent
+    handler = LeanHandler(setup.make)
+    async with handler.running() as gateway:
+        await until(lambda: gateway.mailbox.connected and gateway.publisher.connected)
+        connection = Connection(PATH, {"content-length": "17"})
+        connection.body(b'{"items": ["a"]} ')
+        task = asyncio.create_task(handler(connection.scope, connection.receive, connection.send))
+        await until(lambda: worker.received)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert worker.cancelled() == {worker.received[0].request.id}
+
+
 async def test_query_that_is_no_text_is_400(app: LeanHandler) -> None:
     connection = Connection("/v1/models", {}, method="GET")
     connection.scope["query_string"] = b"\xff"

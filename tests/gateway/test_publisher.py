@@ -183,3 +183,40 @@ async def _close_connections(url: str) -> None:
         "rabbitmqctl", "close_all_connections", "-p", vhost, "test", stdout=asyncio.subprocess.DEVNULL
     )
     assert await process.wait() == 0
+
+
+class ScriptedLink:
+    """A broker that says it is out of memory until it is looked at the second time."""
+
+    blocked = True
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.looks = 0
+
+    def send(self, batch: Any) -> None:
+        self.sent += [publication.request.id for publication in batch]
+
+    def returned(self) -> set[str]:
+        return set()
+
+    def check(self) -> None:
+        self.looks += 1
+        self.blocked = self.looks < 2
+
+    def close(self) -> None: ...
+
+
+async def test_blocked_broker_refuses_until_it_has_room(redis_url: str, lost: Lost, queue: str) -> None:
+    link = ScriptedLink()
+    publisher = Publisher(redis_url, redis_url, 10, lost.report)
+    publisher._loop = asyncio.get_running_loop()
+    publisher.connected = True
+    serving = asyncio.create_task(asyncio.to_thread(publisher._serve, link))
+    with pytest.raises(QueueUnavailable, match="out of memory"):
+        await publisher.publish(request(), queue, "default", b"")
+    asked = request()
+    await publisher.publish(asked, queue, "default", b"")
+    assert link.sent == [asked.id]
+    publisher._stopping.set()
+    await serving
