@@ -64,15 +64,20 @@ class Leases:
 
     def sweep(self) -> int:
         """Put requests whose lease has run out back to the head of their queue; answers how many."""
-        claimed = self._claim(keys=[INDEX, UNACKED], args=[self._visibility_s, SWEEP, names.INTAKE_QUEUE])
-        restored = 0
-        for tag, score, entry in zip(claimed[::3], claimed[1::3], claimed[2::3], strict=True):
-            restored += self._put_back(tag, score, entry)
+        claimed = self.claim()
+        entries = zip(claimed[::3], claimed[1::3], claimed[2::3], strict=True)
+        restored = sum(self.put_back(tag, score, entry) for tag, score, entry in entries)
         if restored:
             log.warning("leases ran out; their requests run again", extra={"count": restored})
         return restored
 
-    def _put_back(self, tag: bytes, score: bytes, entry: bytes) -> int:
+    def claim(self) -> list[bytes]:
+        """Tag, score and entry of leases that ran out; nobody else gets them for the length of a lease."""
+        found: Any = self._claim(keys=[INDEX, UNACKED], args=[self._visibility_s, SWEEP, names.INTAKE_QUEUE])
+        return list(found)
+
+    def put_back(self, tag: bytes, score: bytes, entry: bytes) -> int:
+        """1 if it is in its queue again, 0 if its owner came back or acknowledged it."""
         try:
             message, exchange, routing_key = orjson.loads(entry)
             message["headers"]["redelivered"] = True

@@ -244,7 +244,7 @@ class Gateway:
         """On a Redis broker."""
         broker = redis.Redis.from_url(self.services.broker_url)
         with broker:
-            return int(broker.hlen("unacked"))  # type: ignore[arg-type]
+            return int(broker.hlen("unacked"))
 
 
 def plain_client(services: Services) -> Celery:

@@ -3,11 +3,16 @@
 import random
 import signal
 import time
+from functools import partial
 
 from protocol import names
-from tests.service.harness import Fleet, Gateway, fake_model, wait_until
+from tests.service.harness import Fleet, Gateway, Worker, fake_model, wait_until
 
 VISIBILITY_S = 1.0
+
+
+def _holds_something(gateway: Gateway, worker: Worker) -> bool:
+    return bool(gateway.beat(worker).get("queues"))
 
 
 def test_no_request_is_lost_to_workers_killed_at_any_moment(redis_fleet: Fleet, redis_gateway: Gateway) -> None:
@@ -112,7 +117,7 @@ def test_a_request_that_ended_three_workers_is_refused(redis_fleet: Fleet, redis
     for _ in range(3):
         worker = redis_fleet.start(SHOAL_VISIBILITY_S=VISIBILITY_S)
         redis_gateway.wake([redis_gateway.queue(model)])
-        wait_until(lambda worker=worker: redis_gateway.beat(worker).get("queues"), what="the request held")
+        wait_until(partial(_holds_something, redis_gateway, worker), what="the request held")
         worker.kill()
         redis_gateway.redis.delete(names.worker(worker.id))
     redis_fleet.start(SHOAL_VISIBILITY_S=VISIBILITY_S)
