@@ -123,6 +123,7 @@ class TextEncoder:
         self._heads = heads  # Dense modules, as one torch module
         self._precision = precision
         self.bytes = _bytes_of(settled.model) + _bytes_of(heads)
+        self.dims = len(self.forward([{"ids": np.zeros(1, np.int32)}], None)[0]["dense"])
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         import torch
@@ -140,6 +141,7 @@ class TextEncoder:
     def facts(self) -> Mapping[str, Any]:
         return {
             "architecture": type(self._settled.model).__name__,
+            "dims": self.dims,
             "dtype": self._precision,
             "pooling": "+".join(self._about.pooling),
             "normalize": self._about.normalize,
@@ -180,6 +182,8 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     )
     heads = _read_heads(about, settled.model.device)
     model = TextEncoder(about, settled, heads, str(settled.model.dtype).removeprefix("torch."))
+    if model.dims != spec.dims.get("dense", model.dims):
+        raise RuntimeError(f"the entry says {spec.dims['dense']} dimensions, the model gives {model.dims}")
     report(1.0)
     return model
 
@@ -197,6 +201,7 @@ def read_model(spec: ModelSpec, about: checkpoint.Checkpoint, device: str) -> An
 
     quiet: Any = transformers.utils.logging
     quiet.disable_progress_bar()
+    quiet.set_verbosity_error()  # what a checkpoint lacks is judged below
     quiet.set_verbosity_error()  # its report of missing weights: what matters of it is checked below
     name = _ENCODER_HALVES.get(about.model_type, "AutoModel")
     model, found = getattr(transformers, name).from_pretrained(

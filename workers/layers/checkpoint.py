@@ -66,7 +66,7 @@ class Checkpoint:
 
 def read(spec: ModelSpec, folder: Path) -> Checkpoint:
     """Raises ModelLoadFailed, naming the file, for anything it cannot honour."""
-    _check_options(spec)
+    check_options(spec)
     return _Folder(spec, folder).checkpoint()
 
 
@@ -80,7 +80,8 @@ def read_json(model: str, file: Path, default: Any = None) -> Any:
         raise load_failed(model, CORRUPT, f"its file {file.name} is not JSON") from None
 
 
-def _check_options(spec: ModelSpec) -> None:
+def check_options(spec: ModelSpec) -> None:
+    """Raises ModelLoadFailed for a `load:` of the entry that means nothing."""
     for name in spec.load:
         if name not in _LOAD_OPTIONS:
             known = ", ".join(_LOAD_OPTIONS)
