@@ -1,7 +1,7 @@
 """The two brokers behind one face, on the thread of kombu's Hub: what a subscription, a receipt and its return mean."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kombu.entity import Queue
@@ -26,6 +26,10 @@ class Broker(Protocol):
 
     def wake(self, queues: Iterable[str] | None) -> None:
         """Look into these queues now; None for all."""
+        ...
+
+    def find_waiting(self, queues: Sequence[str]) -> list[str]:
+        """Those with messages in them, as far as that is cheap to know."""
         ...
 
     def tick(self) -> None:
@@ -62,6 +66,9 @@ class RabbitBroker:
 
     def wake(self, queues: Iterable[str] | None) -> None:
         """RabbitMQ pushes."""
+
+    def find_waiting(self, queues: Sequence[str]) -> list[str]:
+        return []
 
     def tick(self) -> None:
         """Acknowledgements are sent as they come."""
@@ -132,6 +139,10 @@ class RedisBroker:
         self._starved = (self._starved - set(credits)) | starved
         if has_more:
             self._call_soon(self.wake, list(credits))
+
+    def find_waiting(self, queues: Sequence[str]) -> list[str]:
+        sizes = self._channel.sizes(queues) if queues else []
+        return [queue for queue, size in zip(queues, sizes, strict=True) if size]
 
     def tick(self) -> None:
         if self._holdings.acknowledged:

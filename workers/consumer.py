@@ -25,6 +25,7 @@ log = logging.getLogger("shoal.consumer")
 
 INTAKE_CREDIT = 64  # tasks of plain clients taken at once; each goes on to its model's queue at once
 BATCHES_HELD = 2  # one at the engine, one ready
+SURVEY_S = 10.0  # between looks into queues that nobody woke us for
 
 
 class Tasks(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
@@ -51,6 +52,7 @@ class Tasks(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no typ
         self._timers = [
             consumer.timer.call_repeatedly(FALLBACK_S, consumer.look),
             consumer.timer.call_repeatedly(1.0, consumer.tidy),
+            consumer.timer.call_repeatedly(SURVEY_S, consumer.survey),
         ]
 
     def stop(self, consumer: "Consumer") -> None:
@@ -131,10 +133,12 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         """Somebody published to these."""
         if not self.runtime.is_consuming:
             return
-        served = self.runtime.subscriptions.ask(queues, self.runtime.catalog(), time.monotonic())
-        for queue in served:
+        self._serve(self.runtime.subscriptions.ask(queues, self.runtime.catalog(), time.monotonic()))
+
+    def _serve(self, queues: list[str]) -> None:
+        for queue in queues:
             self._subscribe(queue)
-        self.runtime.custody.broker.wake(served)
+        self.runtime.custody.broker.wake(queues)
 
     def look(self) -> None:
         """Plain clients wake nobody."""
@@ -144,23 +148,34 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         self.runtime.hub_ticked = time.monotonic()
         self.runtime.custody.broker.tick()
 
+    def survey(self) -> None:
+        """A wake-up may have been lost, so look into all queues where that is cheap."""
+        self.wake(self.runtime.custody.broker.find_waiting(self.runtime.subscriptions.all()))
+
     def tidy(self) -> None:
-        """Once a second: end quiet subscriptions, drop what was revoked by Celery's own command."""
+        """Once a second: try again what was unknown, end what is quiet, drop what Celery's own command revoked."""
         runtime = self.runtime
+        self._serve(runtime.subscriptions.ask_again(runtime.catalog(), time.monotonic()))
         for queue in runtime.subscriptions.quiet(time.monotonic()):
             if runtime.custody.is_idle(queue):
                 runtime.subscriptions.end(queue)
                 runtime.custody.broker.unsubscribe(queue)
                 log.info("queue left", extra={"queue": queue})
-        for request_id in [known for known in state.revoked if runtime.custody.holds(known)]:
-            runtime.dispatcher.cancel(request_id)
+        for request_id in runtime.custody.ids() if state.revoked else ():
+            if request_id in state.revoked:
+                runtime.dispatcher.cancel(request_id)
 
     def _subscribe(self, name: str) -> None:
         if not self.task_consumer.consuming_from(name):
-            lane = self.runtime.subscriptions.lane(name)
-            self.runtime.custody.broker.subscribe(
-                Queue(name, routing_key=name, durable=True, queue_arguments=names.queue_arguments(lane))
-            )
+            arguments = names.queue_arguments(self.runtime.subscriptions.lane(name))
+            try:
+                self.runtime.custody.broker.subscribe(
+                    Queue(name, routing_key=name, durable=True, queue_arguments=arguments)
+                )
+            except self.channel_errors:
+                log.error("queue refused by the broker", extra={"queue": name})
+                self.runtime.subscriptions.break_off(name, time.monotonic())
+                raise  # the channel is gone with it: reconnect
             log.info("queue joined", extra={"queue": name})
 
     def _subscribe_to_intake(self) -> None:

@@ -27,6 +27,9 @@ class Custody:
     def holds(self, request_id: str) -> bool:
         return self._ids[request_id] > 0
 
+    def ids(self) -> list[str]:
+        return list(self._ids)
+
     def cost(self, queue: str) -> int:
         return self._costs[queue]
 

@@ -84,6 +84,12 @@ class Channel(redis.Channel):
         keys = (self.unacked_index_key, self.unacked_key, queue)
         self._commands.eval(redis_scripts.GIVE_BACK, 3, *keys, message.delivery_tag, orjson.dumps(message._raw))
 
+    def sizes(self, queues: Iterable[str]) -> list[int]:
+        with self._commands.pipeline(transaction=False) as pipe:
+            for queue in queues:
+                pipe.llen(queue)
+            return list(pipe.execute())
+
     @cached_property
     def _commands(self) -> Any:
         """kombu makes a client for every command, which costs more than the command."""

@@ -81,7 +81,8 @@ class Runtime:
             self.bridge.put(partial(self.consumer.wake, queues))
 
     def beat(self) -> dict[str, Any]:
-        return {**self.dispatcher.status(), "queues": self.custody.queues()}
+        held = {"queues": self.custody.queues(), "consuming": self.is_consuming}
+        return {**self.dispatcher.status(), **held}
 
     def ailment(self) -> str | None:
         """Why this process should end, if it should. A broker that is away is no reason."""

@@ -9,6 +9,8 @@ from catalog.snapshot import Snapshot
 from protocol import names
 
 QUIET_S = 600.0
+UNKNOWN_S = 10.0  # a gateway may know a new model a moment before this worker does
+BROKEN_S = 60.0  # before a queue is tried again that the broker refused
 
 
 def models_by_queue(catalog: Snapshot, pool: str) -> dict[str, tuple[str, str]]:
@@ -29,6 +31,8 @@ class Subscriptions:
         self._known: Mapping[str, tuple[str, str]] = {}
         self._version = -1
         self._demanded: dict[str, float] = {}
+        self._unknown: dict[str, float] = {}  # asked for, but of no model known here
+        self._broken: dict[str, float] = {}
 
     def model(self, queue: str) -> str:
         """The model of a queue that `wanted` named."""
@@ -40,9 +44,26 @@ class Subscriptions:
     def ask(self, queues: Iterable[str], catalog: Snapshot, now: float) -> list[str]:
         """Note demand; answers those of the queues that are this worker's to serve."""
         self._learn(catalog)
-        served = [queue for queue in queues if queue in self._known]
+        asked = dict.fromkeys(queues)
+        served = [queue for queue in asked if queue in self._known and now >= self._broken.get(queue, now)]
         self._demanded.update(dict.fromkeys(served, now))
+        self._unknown.update({queue: now for queue in asked if self._may_become_ours(queue)})
         return served
+
+    def ask_again(self, catalog: Snapshot, now: float) -> list[str]:
+        """What `ask` would answer now for queues it did not know a moment ago."""
+        if not self._unknown:
+            return []
+        self._learn(catalog)
+        known = [queue for queue in self._unknown if queue in self._known]
+        self._unknown = {
+            queue: at for queue, at in self._unknown.items() if queue not in known and now - at < UNKNOWN_S
+        }
+        return self.ask(known, catalog, now)
+
+    def all(self) -> list[str]:
+        """Every queue of the pool, wanted or not."""
+        return list(self._known)
 
     def wanted(self) -> list[str]:
         """Queues to consume from, the urgent lane first."""
@@ -53,6 +74,14 @@ class Subscriptions:
 
     def end(self, queue: str) -> None:
         del self._demanded[queue]
+
+    def break_off(self, queue: str, now: float) -> None:
+        """The broker refuses it and ends the connection: leave it alone for a while."""
+        self._demanded.pop(queue, None)
+        self._broken[queue] = now + BROKEN_S
+
+    def _may_become_ours(self, queue: str) -> bool:
+        return queue not in self._known and queue.startswith(f"{names.INTAKE_QUEUE}.{self._pool}.")
 
     def _learn(self, catalog: Snapshot) -> None:
         """Queues of models that left the catalog stay known while they are consumed: their requests want an answer."""

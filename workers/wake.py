@@ -20,7 +20,8 @@ log = logging.getLogger("shoal.wake")
 
 BLOCK_MS = 2000
 SURVEY_S = 10.0  # between looks at the demand set
-DEMAND_S = 600.0  # demand older than this is gone
+DEMAND_S = 600.0
+OLD_DEMAND_S = 86400.0  # looked at once, at the start: work may have waited long for a worker
 CANCELS_KEPT_S = 3600.0
 RETRY_S = 0.5
 
@@ -85,7 +86,7 @@ class Wake:
     def _listen(self) -> None:
         last = self._newest()  # before the looks at the sets: what those miss is newer than this
         self._learn_cancels()
-        self._survey()
+        self._survey(OLD_DEMAND_S)
         while not self._stopping.is_set():
             found = self._redis.xread({self._stream: last}, count=256, block=BLOCK_MS)
             entries = _entries(found)
@@ -93,7 +94,7 @@ class Wake:
                 last = entries[-1][0]
                 self._handle([fields for _, fields in entries])
             if time.monotonic() - self._surveyed > SURVEY_S:
-                self._survey()
+                self._survey(DEMAND_S)
 
     def _newest(self) -> Any:
         newest = self._redis.xrevrange(self._stream, count=1)
@@ -108,14 +109,14 @@ class Wake:
         for request_id, at in cancelled:
             self._cancel(request_id.decode(errors="replace"), at)
 
-    def _survey(self) -> None:
+    def _survey(self, recent_s: float) -> None:
         """Queues with recent demand that the stream may not have named."""
         self._surveyed = time.monotonic()
         now = time.time()
         self._cancelled.trim(now)
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.zremrangebyscore(names.DEMAND, "-inf", now - 2 * DEMAND_S)
-            pipe.zrangebyscore(names.DEMAND, now - DEMAND_S, "+inf")
+            pipe.zremrangebyscore(names.DEMAND, "-inf", now - OLD_DEMAND_S)
+            pipe.zrangebyscore(names.DEMAND, now - recent_s, "+inf")
             _, demanded = pipe.execute()
         self._on_queues([queue.decode(errors="replace") for queue in demanded])
 

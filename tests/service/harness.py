@@ -143,9 +143,9 @@ class Gateway:
         self._connection.release()
         self.redis.close()
 
-    def serve(self, *models: Model) -> None:
+    def serve(self, *models: Model, declare: bool = True) -> None:
         """Publish a catalog of these, whose queues are empty: RabbitMQ may have kept something for an earlier test."""
-        for model in models:
+        for model in models if declare else ():
             self._declare(self.queue(model)).purge()
         snapshot = Snapshot(time.time_ns() // 1000, models)
         self.redis.set(names.CATALOG, snapshot.to_json())

@@ -137,3 +137,20 @@ def test_a_known_result_is_not_computed_again(redis_fleet: Fleet, redis_gateway:
     time.sleep(1.2)
     assert redis_gateway.items_run(successor) == 0
     assert redis_gateway.redis.get(names.task_result(request_id)) == b"the other worker's"
+
+
+def test_requests_that_nobody_announced_are_found(redis_fleet: Fleet, redis_gateway: Gateway) -> None:
+    model = fake_model("fake/unannounced")
+    redis_gateway.serve(model)
+    redis_fleet.start()
+    redis_gateway.collect([redis_gateway.send(model, wake=False)], timeout=15)
+
+
+def test_requests_that_waited_an_hour_for_a_worker_run(redis_fleet: Fleet, redis_gateway: Gateway) -> None:
+    model = fake_model("fake/patient")
+    redis_gateway.serve(model)
+    request_id = redis_gateway.send(model)
+    redis_gateway.redis.zadd(names.DEMAND, {redis_gateway.queue(model): time.time() - 3600})
+    redis_gateway.redis.delete(names.wake_stream("default"))
+    redis_fleet.start()
+    redis_gateway.collect([request_id], timeout=3)

@@ -6,6 +6,8 @@ import time
 from urllib.parse import urlsplit
 
 import pytest
+from kombu.connection import Connection
+from kombu.entity import Queue
 
 from protocol import names
 from tests.service.harness import Fleet, Gateway, Services, fake_model, wait_until
@@ -88,3 +90,20 @@ def test_two_workers_of_one_name_both_serve(rabbitmq_fleet: Fleet, rabbitmq_gate
 @pytest.fixture(autouse=True)
 def needs_control(rabbitmq_url: str) -> None:
     """The virtual host was made with `rabbitmqctl`, so it is there."""
+
+
+def test_a_queue_that_exists_with_other_arguments_costs_only_its_own_model(
+    rabbitmq_fleet: Fleet, rabbitmq_gateway: Gateway, on_rabbitmq: Services
+) -> None:
+    wrong, right = fake_model("fake/wrong"), fake_model("fake/right")
+    with Connection(on_rabbitmq.broker_url) as connection:
+        queue = Queue(rabbitmq_gateway.queue(wrong), durable=True, queue_arguments={"x-max-length": 5})
+        queue(connection.default_channel).queue_declare()
+        rabbitmq_gateway.serve(right)
+        worker = rabbitmq_fleet.start()
+        rabbitmq_gateway.serve(right, wrong, declare=False)
+        rabbitmq_gateway.wake([rabbitmq_gateway.queue(wrong)])
+        worker.wait_for_log("queue refused by the broker")
+        rabbitmq_gateway.collect([rabbitmq_gateway.send(right) for _ in range(5)])
+        assert worker.log.read_text().count("queue refused by the broker") == 1
+        queue(connection.default_channel).delete()

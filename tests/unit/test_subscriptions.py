@@ -1,6 +1,6 @@
 from catalog.snapshot import Model, Snapshot
 from protocol.spec import ModelSpec
-from workers.subscriptions import QUIET_S, Subscriptions
+from workers.subscriptions import BROKEN_S, QUIET_S, UNKNOWN_S, Subscriptions
 from workers.wake import CANCELS_KEPT_S, Cancelled
 
 A = "shoal.default.org__a.interactive"
@@ -71,3 +71,26 @@ def test_cancels_are_forgotten_after_an_hour() -> None:
     cancelled.add("new", 10)
     cancelled.trim(CANCELS_KEPT_S + 5)
     assert ("old" in cancelled, "new" in cancelled) == (False, True)
+
+
+def test_a_queue_of_a_model_that_comes_a_moment_later_is_served_then() -> None:
+    subscriptions = Subscriptions("default")
+    subscriptions.ask([A, "celery"], catalog(), 0)
+    assert subscriptions.ask_again(catalog(), 1) == []
+    assert subscriptions.ask_again(catalog("org/a", version=2), 2) == [A]
+
+
+def test_a_queue_that_stays_unknown_is_forgotten() -> None:
+    subscriptions = Subscriptions("default")
+    subscriptions.ask([A], catalog(), 0)
+    subscriptions.ask_again(catalog(), UNKNOWN_S)
+    assert subscriptions.ask_again(catalog("org/a", version=2), UNKNOWN_S + 1) == []
+
+
+def test_a_queue_the_broker_refused_is_left_alone_for_a_while() -> None:
+    subscriptions = Subscriptions("default")
+    subscriptions.ask([A], catalog("org/a"), 0)
+    subscriptions.break_off(A, 0)
+    assert subscriptions.wanted() == []
+    assert subscriptions.ask([A], catalog("org/a"), BROKEN_S - 1) == []
+    assert subscriptions.ask([A], catalog("org/a"), BROKEN_S) == [A]
