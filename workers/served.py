@@ -89,6 +89,7 @@ class ServedModel:
             "pinned": self.model.pinned,
             "idle_s": round(now - self.last_used, 1),
             "load_s": round(self.load_s, 3),
+            "pace": self.pace.line(),
             "waiting": len(self.entries) + len(self.arrivals),
             "waiting_cost": sum(entry.cost for entry in self.entries),
             "largest_batch": {"items": self.largest[0], "cost": self.largest[1]},
