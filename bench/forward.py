@@ -1,6 +1,6 @@
 """The forward alone, in this process: every way of running it over the same texts, tokenizing included.
 
-    python -m bench.forward [--model ID] [--texts 256] [--rounds 3] [--threads 2]
+    python -m bench.forward [--model ID] [--texts 256] [--rounds 3] [--threads 2] [--way WAY] [--budget N]
 
 The fastest row is the bare loop that serving is compared with; the knee is the smallest budget within 5 % of it.
 """
@@ -49,7 +49,8 @@ def main() -> None:
     preparer = text_encoder.preparer(spec, folder)
     tokens = [item.tokens for item in _prepared(preparer, sample)]
     print(f"{spec.model}: {len(sample)} texts, {np.mean(tokens):.1f} tokens each, {options.threads} threads")
-    rows = [row for way, forward in _ways(spec, folder) for row in _sweep(way, forward, preparer, sample, options)]
+    ways = (way for way in _ways(spec, folder) if options.way in (None, way[0]))  # one at a time
+    rows = [row for way, forward in ways for row in _sweep(way, forward, preparer, sample, options)]
     _show(rows)
 
 
@@ -59,6 +60,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--way", help="only this one")
+    parser.add_argument("--budget", type=int, help="only this one")
     parser.add_argument("--data", type=Path, default=loader.ENTRIES.parents[1] / ".shoal")
     return parser.parse_args()
 
@@ -90,7 +93,7 @@ def _prepared(preparer: text_encoder.TextPreparer, sample: Sequence[str]) -> lis
 def _sweep(
     way: str, run: Callable[..., Any], preparer: text_encoder.TextPreparer, sample: Sequence[str], options: Any
 ) -> Iterator[Row]:
-    for budget in BUDGETS:
+    for budget in [options.budget] if options.budget else BUDGETS:
         best, cpu, longest = float("inf"), float("inf"), 0.0
         for _ in range(options.rounds):
             started, worked = time.perf_counter(), time.process_time()
