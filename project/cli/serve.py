@@ -65,10 +65,10 @@ class _Serving:
         self._secrets: dict[str, Any] = {}  # of the first admin, until they were shown
 
     def run(self) -> int:
+        # What was ignored stays so: nohup asks to outlive a terminal. But shells ignore SIGINT for all that they start in
+        # the background, and there it should still end things.
         for number in SIGNALS:
-            if (
-                number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
-            ):  # nohup asks to outlive a terminal
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:
                 signal.signal(number, self._on_signal)
         try:
             self._start()
