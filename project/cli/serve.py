@@ -65,8 +65,8 @@ class _Serving:
         self._secrets: dict[str, Any] = {}  # of the first admin, until they were shown
 
     def run(self) -> int:
-        # What was ignored stays so: nohup asks to outlive a terminal. But shells ignore SIGINT for all that they start in
-        # the background, and there it should still end things.
+        # What was ignored stays so: nohup asks to outlive a terminal. SIGINT always ends things, although shells
+        # ignore it for all that they start in the background.
         for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:
                 signal.signal(number, self._on_signal)
