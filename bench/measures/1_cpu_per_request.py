@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bench import load, texts
 from bench.figure import Figure
+from bench.outcome import Outcome
 from bench.system import Serving, System
 from bench.wire import DIALECTS
 
@@ -46,7 +47,7 @@ def _idle_share(serving: Serving) -> dict[str, float]:
     return {name: (serving.cpu_s(name) - before[name]) / seconds for name in PROCESSES}
 
 
-def _load(serving: Serving, connections: int, seconds: float) -> load.Outcome:
+def _load(serving: Serving, connections: int, seconds: float) -> Outcome:
     requests = [DIALECTS["native"].request(serving.url, NULL, text) for text in texts.mixed(2000)]
 
     def check(index: int, status: int, body: bytes) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from bench import load, texts
 from bench.expected import Expected
 from bench.figure import Figure
+from bench.outcome import Outcome
 from bench.system import MODEL, ROOT, Serving, System
 from bench.wire import DIALECTS
 from workers.devices import cpu_count
@@ -59,7 +60,7 @@ def compare(system: System, seconds: float) -> Figure:
     return Figure(value, share >= SHARE and not failed and not unanswered, "; ".join([note, *failed[:3]]))
 
 
-def _serve(serving: Serving, expected: Expected, seconds: float) -> load.Outcome:
+def _serve(serving: Serving, expected: Expected, seconds: float) -> Outcome:
     dialect = DIALECTS["native"]
     requests = [dialect.request(serving.url, MODEL, text) for text in expected.texts]
     return load.run(serving.url, requests, expected.check(dialect), connections=CLIENTS, seconds=seconds)

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from bench import load, texts
+from bench.outcome import Outcome
 from bench.wire import DIALECTS, http_request
 
 Answer = Callable[[bytes], bytes | None]  # body of a request -> response; None closes the connection
@@ -123,7 +124,7 @@ async def test_only_this_machine_is_loaded(url: str) -> None:
 
 
 def test_the_first_good_response_asked_for_after_a_fault_ends_the_gap() -> None:
-    outcome = load.Outcome(started=100.0)
+    outcome = Outcome(started=100.0)
     outcome.ended.extend([5.0, 6.0, 9.0])
     outcome.took.extend([4.0, 0.5, 1.0])
     outcome.statuses.extend([200, 503, 200])
