@@ -50,6 +50,7 @@ SETTINGS = {
     "SHOAL_DEVICE": ("", "`auto`, `cpu`, `mps`, `cuda`, `cuda:N`; `all` is one worker per CUDA device."),
     "SHOAL_POOL": ("", "The pool whose queues this worker serves."),
     "SHOAL_WORKER_ID": ("host name and a random end", "The worker's name in the admin, in logs and metrics."),
+    "SHOAL_IDLE_UNLOAD_S": ("never", "A model that nobody used for so long leaves the device; pinned ones stay."),
     "SHOAL_MEMORY_BYTES": ("90 % of a GPU, 60 % of the host or cgroup", "What models may take on the device."),
     "SHOAL_VISIBILITY_S": ("", "On Redis: how long a dead worker's requests stay with it."),
     "SHOAL_DRAIN_S": ("", "How long a worker that is told to stop may finish what is on its device."),

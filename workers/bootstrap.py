@@ -52,6 +52,7 @@ def worker_config() -> WorkerConfig:
         pool=settings.SHOAL_POOL,
         device=device,
         memory_bytes=settings.SHOAL_MEMORY_BYTES or devices.memory_bytes(device),
+        idle_unload_s=settings.SHOAL_IDLE_UNLOAD_S,
         models_folder=settings.SHOAL_MODELS,
         offline=settings.SHOAL_OFFLINE,
         threads=devices.cpu_count(),

@@ -1,5 +1,6 @@
 """What one worker is told at its start; built once from settings, immutable after."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ class WorkerConfig:
     depth: int = 1  # batches at the engine at once: two on a GPU hide the launch, one on a CPU
     loads_at_once: int = 2
     quantum_s: float = 2.0  # a loaded model with backlog keeps its place at least this long
+    idle_unload_s: float = math.inf  # a model that nobody used for so long leaves the device
     hang_s: float = 120.0  # a forward that takes longer than this is given up and its engine replaced
     load_cooldown_s: float = 30.0  # first wait after a failed load; doubles up to half an hour
 

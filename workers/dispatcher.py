@@ -52,6 +52,7 @@ class Outside:
     """What the dispatcher needs of the world besides its inbox: the time, somebody to prepare, engines."""
 
     clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time  # what gateways write deadlines in
     preparation: Callable[[WorkerConfig], Preparing] = Preparation
     engine: Callable[[WorkerConfig, str, selectors.BaseSelector], Engine] = EngineProcess
 
@@ -245,6 +246,8 @@ class Dispatcher:
             "pid": os.getpid(),
             "started": self._started,
             "memory": self.loading.memory(),
+            "leaving_order": self.loading.leaving_order(),
+            "thrashing": self.loading.thrashing(now),
             "engines": self.flights.engines(),
             "models": [model.status(now) for model in self.models.values()],
             "waiting": len(self.requests.jobs),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ModelLoadFailed, ShoalError
 from workers.prepare import Files
-from workers.residency import Ledger, Resident, plan_room
+from workers.residency import Churn, Ledger, Resident, plan_room
 from workers.served import ServedModel, State
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ log = logging.getLogger("shoal.loading")
 LONGEST_COOLDOWN_S = 1800.0
 # the start of a worker leaves the cores to the processes beside it; the engine's imports come after
 WARM_AFTER_S = 2.0
+MORE_ROOM = 1.5
 LOADS_LOST_BEFORE_FAILING = 3
 ON_DEVICE = (State.LOADING, State.LOADED, State.UNLOADING)
 
@@ -32,6 +33,7 @@ class Loading:
         self._dispatcher = dispatcher
         self._config = dispatcher.config
         self._ledger = Ledger(dispatcher.config.memory_bytes)
+        self._churn = Churn()
         self._warm_at = dispatcher.clock() + WARM_AFTER_S
 
     # -- what should be loaded ---------------------------------------------------------------------------------
@@ -72,6 +74,15 @@ class Loading:
                 model.model = current
             elif not model.has_work and not model.forwards:
                 self._leave(model)
+            if model.is_idle:
+                self._rest(model, now)
+
+    def _rest(self, model: ServedModel, now: float) -> None:
+        """Nobody asks for it: it need not wait for room, and after long enough not hold any."""
+        if model.state is State.WAITING:
+            model.state = State.ABSENT
+        elif model.state is State.LOADED and now - model.last_used > self._config.idle_unload_s:
+            self._unload(model, "idle", now)
 
     def _warm(self, kinds: set[tuple[str, str]]) -> None:
         """Let the engine import its libraries while nobody waits for it; only the base bundle is surely needed."""
@@ -81,7 +92,7 @@ class Loading:
 
     def _leave(self, model: ServedModel) -> None:
         if model.state is State.LOADED:
-            self._unload(model, "left the catalog")
+            self._unload(model, "left the catalog", self._dispatcher.clock())
         elif model.state in (State.ABSENT, State.WAITING, State.FAILED):
             del self._dispatcher.models[model.spec.digest]
 
@@ -119,18 +130,18 @@ class Loading:
             self._fail(model, _too_large(model, self._ledger.capacity))
             return True
         for digest in room.evict:
-            self._displace(self._dispatcher.models[digest], model)
+            self._displace(self._dispatcher.models[digest], model, now)
         if room.evict or room.wait:
             return False
         self._load(model, now)
         return True
 
-    def _displace(self, victim: ServedModel, newcomer: ServedModel) -> None:
+    def _displace(self, victim: ServedModel, newcomer: ServedModel, now: float) -> None:
         """Evict now, or as soon as its running forwards are back."""
         if victim.forwards:
             victim.yielding = True
         else:
-            self._unload(victim, f"room for {newcomer.spec.model}")
+            self._unload(victim, f"room for {newcomer.spec.model}", now)
 
     def _residents(self, newcomer: ServedModel, now: float) -> list[Resident]:
         urgency = newcomer.urgency(now)
@@ -156,6 +167,7 @@ class Loading:
 
     def _load(self, model: ServedModel, now: float) -> None:
         self._ledger.reserve(model.spec.digest, model.need)
+        self._churn.come(model.spec.digest, now)
         model.state, model.progress, model.loaded_at = State.LOADING, 0.0, now
         assert model.files is not None
         folder = model.files.folder
@@ -168,8 +180,10 @@ class Loading:
             }
         )
 
-    def _unload(self, model: ServedModel, reason: str) -> None:
-        log.info("evicting: %s", reason, extra={"model": model.spec.model, "bytes": model.need})
+    def _unload(self, model: ServedModel, reason: str, now: float) -> None:
+        idle_s = round(now - model.last_used, 1)
+        log.info("evicting: %s", reason, extra={"model": model.spec.model, "bytes": model.need, "idle_s": idle_s})
+        self._churn.leave(model.spec.digest, now)
         self._dispatcher.counters["evictions"] += 1
         model.state = State.UNLOADING
         self._dispatcher.flights.engine(model.spec.bundle).send({"op": "unload", "digest": model.spec.digest})
@@ -186,7 +200,7 @@ class Loading:
             case "load_failed":
                 log.warning("load failed: %s", message["message"], extra={"model": model.spec.model})
                 self._ledger.release(model.spec.digest)
-                self._fail(model, _load_failed(model, message["kind"]))
+                self._load_failed(model, message["kind"])
             case "unloaded":
                 self._ledger.release(model.spec.digest)
                 model.state = State.ABSENT
@@ -210,6 +224,14 @@ class Loading:
                 if was_loading:
                     self._load_interrupted(model)
 
+    def _load_failed(self, model: ServedModel, kind: str) -> None:
+        """A model that was larger than thought gets a second try with more room, others leaving for it."""
+        more = min(int(model.need * MORE_ROOM), self._ledger.capacity)
+        if kind == "memory" and model.failures == 0 and more > model.need:
+            model.failures, model.need, model.state = 1, more, State.WAITING
+        else:
+            self._fail(model, _load_failed(model, kind))
+
     def _load_interrupted(self, model: ServedModel) -> None:
         """Once or twice may be an engine killed from outside; a load that keeps ending engines is given up."""
         if model.failures + 1 < LOADS_LOST_BEFORE_FAILING:
@@ -228,6 +250,16 @@ class Loading:
 
     def memory(self) -> dict[str, int]:
         return {"capacity": self._ledger.capacity, "used": self._ledger.used}
+
+    def thrashing(self, now: float) -> list[str]:
+        """Names of the models that push each other out; more memory, another pool or a pin is called for."""
+        models = self._dispatcher.models
+        return [models[digest].spec.model for digest in self._churn.thrashing(now) if digest in models]
+
+    def leaving_order(self) -> list[str]:
+        """Names of the loaded models in the order in which they would make room."""
+        loaded = [m for m in self._dispatcher.models.values() if m.state is State.LOADED and not m.is_pinned]
+        return [model.spec.model for model in sorted(loaded, key=lambda model: model.last_used)]
 
 
 def _too_large(model: ServedModel, capacity: int) -> ModelLoadFailed:

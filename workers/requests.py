@@ -1,6 +1,5 @@
 """The requests a worker holds, from delivery to reply. Everything a caller can meet here is a ShoalError."""
 
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ class Requests:
         if request.id in self.jobs:
             self.jobs[request.id].deliveries.append(delivery)  # redelivered to us while we still work on it
             return
-        job = Job([delivery], arrival=now, expires=now + request.deadline - time.time())
+        job = Job([delivery], arrival=now, expires=now + request.deadline - self._dispatcher.outside.wall())
         self.jobs[request.id] = job
         if self._dispatcher.is_draining:
             self.give_back([job])

@@ -1,7 +1,13 @@
 """Who is on the device and who must leave. Pure: one ledger of bytes, one function that plans room."""
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+# a model that returns within this time was evicted too early
+CHURN_WINDOW_S = 600.0
+# so many early returns within the window, by more than one model, are thrashing
+CHURN_RETURNS = 6
 
 
 @dataclass(slots=True)
@@ -85,3 +91,27 @@ def _without_spares(chosen: list[Resident], surplus: int) -> list[Resident]:
             kept.remove(resident)
             surplus -= resident.size
     return kept
+
+
+@dataclass(slots=True)
+class Churn:
+    """Notices that models push each other off the device again and again: their set does not fit."""
+
+    evicted: dict[str, float] = field(default_factory=dict)
+    returns: deque[tuple[float, str]] = field(default_factory=deque)
+
+    def leave(self, digest: str, now: float) -> None:
+        self.evicted[digest] = now
+
+    def come(self, digest: str, now: float) -> None:
+        """A load began; it is a return when the model was here a short while ago."""
+        left = self.evicted.pop(digest, None)
+        if left is not None and now - left < CHURN_WINDOW_S:
+            self.returns.append((now, digest))
+
+    def thrashing(self, now: float) -> tuple[str, ...]:
+        """Digests of the models that keep returning; empty while all is well."""
+        while self.returns and now - self.returns[0][0] > CHURN_WINDOW_S:
+            self.returns.popleft()
+        models = tuple(dict.fromkeys(digest for _, digest in self.returns))
+        return models if len(self.returns) >= CHURN_RETURNS and len(models) > 1 else ()

@@ -62,6 +62,10 @@ class ServedModel:
         return self.state is State.LOADED and not self.yielding and bool(self.entries or self.suspects)
 
     @property
+    def is_idle(self) -> bool:
+        return not (self.has_work or self.forwards or self.is_pinned)
+
+    @property
     def is_pinned(self) -> bool:
         return self.model.pinned
 

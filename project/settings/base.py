@@ -1,5 +1,6 @@
 """Settings that every role shares. Only the settings modules read the environment, through `project.env`."""
 
+import math
 import secrets
 import socket
 from pathlib import Path
@@ -39,6 +40,7 @@ SHOAL_WORKER_ID = env.matching(
     r"[\w.-]{1,100}",
     "made of letters, digits, dots, dashes and underscores",
 )
+SHOAL_IDLE_UNLOAD_S = env.seconds("SHOAL_IDLE_UNLOAD_S", math.inf)
 SHOAL_MEMORY_BYTES = env.byte_count("SHOAL_MEMORY_BYTES", None)  # None: what the device or cgroup has
 SHOAL_VISIBILITY_S = env.seconds("SHOAL_VISIBILITY_S", 5)
 SHOAL_DRAIN_S = env.seconds("SHOAL_DRAIN_S", 25)

@@ -263,3 +263,28 @@ def test_a_request_for_a_model_the_catalog_lacks_is_refused(
     dispatcher = start(fake_model("org/a"))
     (reply,) = outbox.wait_for(submit(dispatcher, delivery(fake_model("org/gone"), "hello")))
     assert reply.error is not None and reply.error["code"] == "MODEL_NOT_FOUND"
+
+
+def test_a_model_larger_than_thought_gets_a_second_try_with_more_room(start: Start, outbox: RecordingOutbox) -> None:
+    idle, swelling = fake_model("org/a", bytes=60), fake_model("org/b", bytes=30, oom_loads=1)
+    dispatcher = start(idle, swelling, memory_bytes=100)
+    outbox.wait_for(submit(dispatcher, delivery(idle, "hello")))
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(swelling, "hello")))
+    assert reply.error is None
+    until(lambda: dispatcher.status()["counters"]["evictions"] == 1)
+
+
+def test_a_model_nobody_uses_leaves_the_device(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a")
+    dispatcher = start(model, idle_unload_s=0.5)
+    outbox.wait_for(submit(dispatcher, delivery(model, "hello")))
+    until(lambda: model_status(dispatcher, "org/a").get("state") == "absent")
+    assert outbox.wait_for(submit(dispatcher, delivery(model, "again")))[0].error is None
+
+
+def test_the_beat_names_who_would_leave_first(start: Start, outbox: RecordingOutbox) -> None:
+    first, second = fake_model("org/a"), fake_model("org/b")
+    dispatcher = start(first, second)
+    for model in (first, second, first):
+        outbox.wait_for(submit(dispatcher, delivery(model, "hello")))
+    until(lambda: dispatcher.status()["leaving_order"] == ["org/b", "org/a"])

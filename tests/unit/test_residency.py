@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.residency import Ledger, Resident, Room, plan_room
+from workers.residency import CHURN_RETURNS, CHURN_WINDOW_S, Churn, Ledger, Resident, Room, plan_room
 
 RESIDENTS = st.lists(
     st.builds(
@@ -73,3 +73,27 @@ def test_a_small_model_stays_when_a_larger_one_leaves_anyway() -> None:
 
 def test_a_leased_model_is_waited_for() -> None:
     assert plan_room(8, 0, 4, [Resident("a", 8, 1.0, leased=True)]) == Room(wait=True)
+
+
+def taking_turns(turns: int, every_s: float) -> Churn:
+    churn = Churn()
+    for turn in range(turns):
+        churn.leave("ab"[turn % 2], turn * every_s)
+        churn.come("ab"[(turn + 1) % 2], turn * every_s)
+    return churn
+
+
+def test_models_that_push_each_other_out_are_named() -> None:
+    churn = taking_turns(CHURN_RETURNS + 1, every_s=10.0)
+    assert set(churn.thrashing(now=70.0)) == {"a", "b"}
+
+
+def test_rare_returns_are_no_thrashing() -> None:
+    assert taking_turns(CHURN_RETURNS, every_s=10.0).thrashing(now=60.0) == ()
+    assert taking_turns(20, every_s=CHURN_WINDOW_S).thrashing(now=20 * CHURN_WINDOW_S) == ()
+
+
+def test_thrashing_that_ended_is_forgotten() -> None:
+    churn = taking_turns(20, every_s=1.0)
+    assert churn.thrashing(now=20.0) != ()
+    assert churn.thrashing(now=21.0 + CHURN_WINDOW_S) == ()

@@ -5,6 +5,7 @@ Load options (`load:` of the entry), all optional:
 
     load_s          seconds a load takes
     load_error      message of the error every load raises
+    oom_loads       how many loads in one engine run out of memory before the first that does not
     bytes           device memory the model claims
     forward_s       seconds per forward
     s_per_cost      seconds per cost of a forward, on top
@@ -20,6 +21,7 @@ import hashlib
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ import numpy as np
 from protocol.errors import InvalidInput, NonFiniteOutput, ShoalError
 from protocol.spec import ModelSpec
 from workers.families import Prepared
+
+_loads: Counter[str] = Counter()  # that ran out of memory, by model
 
 DEFAULT_BYTES = 1 << 20
 DEFAULT_DIMS = 8
@@ -121,6 +125,9 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     for step in range(steps):
         time.sleep(spec.load.get("load_s", 0.0) / steps)
         report((step + 1) / steps)
+    if _loads[spec.model] < spec.load.get("oom_loads", 0):
+        _loads[spec.model] += 1
+        raise MemoryError("no memory for the weights")
     if "load_error" in spec.load:
         raise RuntimeError(spec.load["load_error"])
     return FakeModel(spec)
