@@ -30,6 +30,10 @@ class Bridge:
         if not self._is_scheduled and self._call_soon is not None:
             self._schedule()
 
+    def put_aside(self, job: Job) -> None:
+        """For bookkeeping: run it before the next job or at the Hub's next turn, without waking the Hub for it."""
+        self._jobs.append(job)
+
     def run(self) -> None:
         """Run everything that waits. The Hub's thread calls it, or whoever stopped the Hub."""
         self._is_scheduled = False  # before looking, or a job put now would wait for the next one

@@ -1,6 +1,7 @@
 """The two brokers behind one face, on the thread of kombu's Hub: what a subscription, a receipt and its return mean."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,8 @@ from workers.receipts import Receipt
 log = logging.getLogger("shoal.broker")
 
 FALLBACK_S = 0.2  # plain Celery clients write no wake stream
+HOLD_BACK_S = 0.05  # acknowledgements wait for a pop to go with; a worker killed meanwhile has answered them already
+MOST_HELD_BACK = 128
 PLAIN_PRIORITIES = (3, 6, 9)  # kombu keeps a list per step; plain clients may use them, gateways do not
 
 Credit = Callable[[str], tuple[int, bool]]  # by queue: the cost it may take, and whether one may cost more than that
@@ -33,7 +36,11 @@ class Broker(Protocol):
         ...
 
     def tick(self) -> None:
-        """Send what has gathered; the Hub calls it before it waits."""
+        """The Hub is about to wait."""
+        ...
+
+    def flush(self) -> None:
+        """Send all acknowledgements that have gathered."""
         ...
 
     def acknowledge(self, receipt: Receipt) -> None: ...
@@ -73,6 +80,9 @@ class RabbitBroker:
     def tick(self) -> None:
         """Acknowledgements are sent as they come."""
 
+    def flush(self) -> None:
+        """Acknowledgements are sent as they come."""
+
     def acknowledge(self, receipt: Receipt) -> None:
         if self._is_valid(receipt):
             receipt.message.ack_log_error(log, self._connection.connection_errors)
@@ -94,7 +104,8 @@ class Holdings:
 
     def __init__(self) -> None:
         self._tags: dict[str, None] = {}
-        self.acknowledged: list[str] = []  # to be told to Redis
+        self.acknowledged: list[str] = []  # Redis is yet to be told
+        self.oldest_acknowledged = 0.0
 
     def tags(self) -> list[str]:
         """A copy, from any thread."""
@@ -105,6 +116,8 @@ class Holdings:
 
     def acknowledge(self, tag: str) -> None:
         self._tags.pop(tag, None)
+        if not self.acknowledged:
+            self.oldest_acknowledged = time.monotonic()
         self.acknowledged.append(tag)
 
     def forget(self, tag: str) -> None:
@@ -135,7 +148,9 @@ class RedisBroker:
         lists = [name for queue in queues for name in self._lists(queue)]
         credits = {name: self._credit(self._queue(name)) for name in lists}
         credits = {name: (cost, any_) for name, (cost, any_) in credits.items() if cost > 0 or any_}
-        has_more, starved = self._channel.pop(credits, self._holdings.hold)
+        acknowledged = list(self._holdings.acknowledged)
+        has_more, starved = self._channel.pop(credits, self._holdings.hold, acknowledged)
+        del self._holdings.acknowledged[: len(acknowledged)]
         self._starved = (self._starved - set(credits)) | starved
         if has_more:
             self._call_soon(self.wake, list(credits))
@@ -145,12 +160,22 @@ class RedisBroker:
         return [queue for queue, size in zip(queues, sizes, strict=True) if size]
 
     def tick(self) -> None:
+        """Acknowledgements free credit, and then go along with the pop; else they wait a little for the next one."""
+        holdings = self._holdings
+        if not holdings.acknowledged:
+            return
+        if self._starved:
+            self.wake({self._queue(name) for name in self._starved})
+        elif (
+            len(holdings.acknowledged) >= MOST_HELD_BACK
+            or time.monotonic() - holdings.oldest_acknowledged > HOLD_BACK_S
+        ):
+            self.flush()
+
+    def flush(self) -> None:
         if self._holdings.acknowledged:
-            tags = self._holdings.acknowledged
-            self._channel.acknowledge(tags)
+            self._channel.acknowledge(self._holdings.acknowledged)
             self._holdings.acknowledged = []
-            if self._starved:
-                self.wake({self._queue(name) for name in self._starved})
 
     def acknowledge(self, receipt: Receipt) -> None:
         self._holdings.acknowledge(receipt.message.delivery_tag)

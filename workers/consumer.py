@@ -145,7 +145,9 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         self.runtime.custody.broker.wake(None)
 
     def tick(self) -> None:
+        """At every turn of the Hub."""
         self.runtime.hub_ticked = time.monotonic()
+        self.runtime.bridge.run()
         self.runtime.custody.broker.tick()
 
     def survey(self) -> None:

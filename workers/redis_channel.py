@@ -8,7 +8,7 @@ transport (publishing, fanout for remote control, declarations) is kombu's own.
 # mypy: disallow-untyped-calls=False
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -55,28 +55,29 @@ class Channel(redis.Channel):
         self._receivers.pop(self._tag_to_queue.get(consumer_tag, ""), None)
         return super()._basic_cancel(consumer_tag)
 
-    def pop(self, credits: Mapping[str, tuple[int, bool]], hold: Callable[[str], None]) -> tuple[bool, set[str]]:
+    def pop(
+        self, credits: Mapping[str, tuple[int, bool]], hold: Callable[[str], None], acknowledged: Sequence[str] = ()
+    ) -> tuple[bool, set[str]]:
         """Take and deliver what the credit of each list allows: a cost, and whether one may be taken whatever it costs.
 
-        `hold` is told each delivery tag before the message is delivered. Answers whether there may be more at once,
-        and the lists that have more but no credit.
+        `hold` is told each delivery tag before the message is delivered; the tags in `acknowledged` are forgotten on
+        the way. Answers whether there may be more at once, and the lists that have more but no credit.
         """
         lists = [name for name in credits if self._queue(name) in self._receivers]
-        if not lists:
+        if not lists and not acknowledged:
             return False, set()
         arguments = [value for name in lists for value in (credits[name][0], int(credits[name][1]))]
-        limited, starved, taken, broken = self._run_pop(lists, arguments)
+        limited, starved, taken, broken = self._run_pop(lists, arguments, acknowledged)
         for size in broken:
             log.error("entry dropped: not a message of kombu's", extra={"bytes": size})
         for index, tag, raw in zip(taken[::3], taken[1::3], taken[2::3], strict=True):
             self._deliver(self._queue(lists[index]), tag.decode(), raw, hold)
         return bool(limited), {lists[index] for index in starved}
 
-    def acknowledge(self, tags: Iterable[str]) -> None:
+    def acknowledge(self, tags: Sequence[str]) -> None:
         """Forget these messages; tags that are forgotten already do no harm."""
         with self._commands.pipeline(transaction=False) as pipe:
-            pipe.zrem(self.unacked_index_key, *tags)
-            pipe.hdel(self.unacked_key, *tags)
+            self._forget(pipe, tags)
             pipe.execute()
 
     def give_back(self, message: Any, queue: str) -> None:
@@ -99,14 +100,23 @@ class Channel(redis.Channel):
         """The queue that a list belongs to: kombu keeps one list per priority."""
         return name.partition(self.sep)[0]
 
-    def _run_pop(self, lists: list[str], arguments: list[int]) -> Any:
+    def _run_pop(self, lists: list[str], arguments: list[int], acknowledged: Sequence[str]) -> Any:
+        """In one round trip with the acknowledgements."""
         keys = (self.unacked_index_key, self.unacked_key, *lists)
         call = (len(keys), *keys, MOST_MESSAGES, MOST_BYTES, *arguments)
         try:
-            return self._commands.evalsha(self._script_hash, *call)
+            with self._commands.pipeline(transaction=False) as pipe:
+                self._forget(pipe, acknowledged)
+                pipe.evalsha(self._script_hash, *call)
+                return pipe.execute()[-1]
         except NoScriptError:
             self._script_hash = self._commands.script_load(redis_scripts.POP)
             return self._commands.evalsha(self._script_hash, *call)
+
+    def _forget(self, pipe: Any, tags: Sequence[str]) -> None:
+        if tags:
+            pipe.zrem(self.unacked_index_key, *tags)
+            pipe.hdel(self.unacked_key, *tags)
 
     def _deliver(self, queue: str, tag: str, raw: bytes, hold: Callable[[str], None]) -> None:
         try:

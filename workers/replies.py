@@ -87,7 +87,7 @@ class Outbox:
     # -- what the dispatcher calls -----------------------------------------------------------------------------
 
     def started(self, deliveries: Sequence[Delivery]) -> None:
-        self._bridge.put(partial(self._custody.start, [delivery.receipt for delivery in deliveries]))
+        self._bridge.put_aside(partial(self._custody.start, [delivery.receipt for delivery in deliveries]))
         stored = tuple(delivery.request.id for delivery in deliveries if delivery.request.store)
         if stored:
             self._waiting.put(Started(stored, time.time()))

@@ -129,7 +129,7 @@ class Runtime:
             return
         try:
             self.bridge.run()
-            broker.tick()
+            broker.flush()
             broker.keep_alive()
         except Exception as error:  # without a broker there is nobody to give back to; it will notice by itself
             log.warning("broker lost while draining", extra={"error": type(error).__name__})

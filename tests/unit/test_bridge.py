@@ -96,3 +96,13 @@ def test_no_job_of_many_threads_is_left() -> None:
         hub.turn()
     hub.turn()
     assert len(ran) == 2000
+
+
+def test_a_job_put_aside_wakes_nobody_and_keeps_its_place() -> None:
+    bridge, hub = attached()
+    ran: list[int] = []
+    bridge.put_aside(lambda: ran.append(1))
+    assert len(hub.soon) == 0
+    bridge.put(lambda: ran.append(2))
+    hub.turn()
+    assert ran == [1, 2]
