@@ -71,8 +71,15 @@ def answers(client: "redis.Redis") -> bool:
 
 def gateway_launch(host: str, port: int) -> Launch:
     command = python("-m", "uvicorn", "project.asgi:application", "--host", host.strip("[]"), "--port", str(port))
-    command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
-    command += ["--no-server-header", "--timeout-keep-alive", str(IDLE_CONNECTION_S)]
+    command += ["--loop", "uvloop", "--http", "inference.connections:Connection", "--ws", "none"]
+    command += [
+        "--no-access-log",
+        "--log-level",
+        "warning",
+        "--no-server-header",
+        "--timeout-keep-alive",
+        str(IDLE_CONNECTION_S),
+    ]
     command += ["--timeout-graceful-shutdown", str(GATEWAY_GRACE_S)]
     url = f"{http_url(host, port)}/livez"
     return Launch(command, {**os.environ, "DJANGO_SETTINGS_MODULE": GATEWAY_SETTINGS}, lambda: responds(url))

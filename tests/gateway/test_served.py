@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from catalog.snapshot import Model, Snapshot
-from project.cli import embedded, processes
+from project.cli import embedded, processes, services
 from protocol import names
 from tests.gateway.conftest import FAKE
 from tests.gateway.double import WorkerDouble, silent
@@ -42,7 +42,7 @@ def served(served_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, cwd=ROOT, env=environment)
     _publish_catalog(served_redis)
     port = processes.free_port("127.0.0.1")
-    command = [sys.executable, "-m", "uvicorn", "project.asgi:application", "--port", str(port), "--log-level", "error"]
+    command = services.gateway_launch("127.0.0.1", port).command
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     url = f"http://127.0.0.1:{port}"
     _wait_for(url, process)
@@ -124,6 +124,17 @@ def test_large_upload_gets_its_answer(served: str, size: int) -> None:
 def test_large_upload_without_a_length_gets_its_answer(served: str) -> None:
     response = httpx.post(served + PATH, content=(b"x" * 65536 for _ in range(100)))
     assert response.status_code == 413
+
+
+def test_client_that_offers_http2_is_answered(served: str, worker: WorkerDouble) -> None:
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQ"}
+    with httpx.Client(base_url=served, headers=offer) as client:
+        for _ in range(2):
+            assert client.post(PATH, json={"items": ["a"]}).status_code == 200
+
+
+def test_head_that_does_not_end_is_refused(served: str) -> None:
+    assert httpx.get(f"{served}/healthz", headers={"X": "a" * 100_000}).status_code == 431
 
 
 def test_connection_is_kept_after_errors(served: str, worker: WorkerDouble) -> None:
