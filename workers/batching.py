@@ -1,5 +1,6 @@
 """Which model runs next, which of its entries make the batch. Pure: `now` comes in, only choices go out."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from workers.families import Prepared
 LANE_WEIGHTS = (8.0, 1.0)
 # added to every age, so that of two entries that just arrived the urgent one leads
 HEAD_START_S = 0.01
+# of the cost of batches, what lower lanes get at least while more urgent work could fill them all
+LOWER_LANES_SHARE = 1 / 16
 PACE_MEMORY = 0.98
 
 
@@ -22,6 +25,7 @@ class Entry:
     prepared: Prepared
     arrival: float
     lane: int = 0
+    caller: str | None = None  # prefix of the API key: callers who compete get equal shares
     crashes: int = 0  # forwards it was in that took the engine down or failed
 
     @property
@@ -66,23 +70,115 @@ class BatchBuilder:
         return True
 
 
-def form_batch(entries: Sequence[Entry], *, now: float, budget: int, max_items: int, packed: bool) -> list[Entry]:
-    """The anchor (oldest entry) and, around it, what fits: urgent lanes first, nearest lengths first where padded.
+@dataclass(slots=True)
+class Shares:
+    """What the callers of one model have had, so that those who compete get equal cost, and what lower lanes are owed.
 
-    Only an entry larger than the budget exceeds it, and such an entry runs alone. `entries` must not be empty.
+    Start-time fair queueing: an entry's turn is the cost that its caller has had plus the cost of the caller's older
+    entries, and the least turn is first. Who comes anew starts where the least served of those who wait stands, so that
+    neither a past flood nor a past silence counts for long. A lone caller is served as if there were no shares.
     """
-    anchor = oldest(entries, now)
+
+    had: dict[tuple[int, str | None], float] = field(default_factory=dict)  # cost, by lane and caller
+    floors: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))  # the least of those, by lane
+    owed: float = 0.0  # cost, to the lanes below the first
+
+    def start(self, entry: Entry) -> float:
+        """The turn of its caller's next entry."""
+        return max(self.had.get((entry.lane, entry.caller), 0.0), self.floors[entry.lane])
+
+    def lead(self, entries: Sequence[Entry], now: float) -> Entry:
+        """The entry that must be in the next batch: the oldest of the caller whose turn it is, in the oldest's lane."""
+        lane = oldest(entries, now).lane
+        lower = [entry for entry in entries if entry.lane > 0]
+        if lane == 0 and lower and (due := self._next(lower, now)).cost <= self.owed:
+            return due
+        return self._next([entry for entry in entries if entry.lane == lane], now)
+
+    def _next(self, entries: Sequence[Entry], now: float) -> Entry:
+        least = min(map(self.start, entries))
+        return oldest((entry for entry in entries if self.start(entry) == least), now)
+
+    def turns(self, entries: Iterable[Entry]) -> dict[int, float]:
+        """Turns by the id of the entry."""
+        found: dict[int, float] = {}
+        next_turns: dict[tuple[int, str | None], float] = {}
+        for entry in sorted(entries, key=lambda entry: entry.arrival):
+            caller = entry.lane, entry.caller
+            found[id(entry)] = next_turns.get(caller, self.start(entry))
+            next_turns[caller] = found[id(entry)] + entry.cost
+        return found
+
+    def charge(self, waiting: Sequence[Entry], batch: Sequence[Entry]) -> None:
+        """Book a batch formed from what was `waiting`."""
+        starts: dict[int, float] = {}
+        for entry in waiting:
+            starts[entry.lane] = min(self.start(entry), starts.get(entry.lane, float("inf")))
+        self.floors.update(starts)
+        for entry in batch:
+            self.had[entry.lane, entry.caller] = self.start(entry) + entry.cost
+        left = Counter(entry.lane for entry in waiting)
+        left.subtract(entry.lane for entry in batch)
+        for lane in (lane for lane in starts if not left[lane]):  # nobody competes any more: all start even again
+            self.floors[lane] = max(cost for caller, cost in self.had.items() if caller[0] == lane)
+        self.had = {caller: cost for caller, cost in self.had.items() if cost > self.floors[caller[0]]}
+        self.owed = self._owed_after(batch) if len(starts) > 1 else 0.0
+
+    def _owed_after(self, batch: Sequence[Entry]) -> float:
+        given = sum(entry.cost for entry in batch if entry.lane > 0)
+        return max(self.owed + LOWER_LANES_SHARE * sum(entry.cost for entry in batch) - given, 0.0)
+
+
+def form_batch(
+    entries: Sequence[Entry], *, now: float, budget: int, max_items: int, packed: bool, shares: Shares | None = None
+) -> list[Entry]:
+    """The anchor and, around it, what fits: urgent lanes first, by turns where callers compete, else nearest lengths
+    first where padded.
+
+    The anchor is the oldest entry; of callers who compete, the oldest of the one whose turn it is. Only an entry larger
+    than the budget exceeds it, and such an entry runs alone. `entries` must not be empty.
+    """
+    shares = shares or Shares()
+    anchor = shares.lead(entries, now)
     builder = BatchBuilder(budget, max_items, packed)
     builder.add(anchor)
+    kin = [entry for entry in entries if entry.prepared.key == anchor.prepared.key]
+    ranks = _ranks(kin, anchor, shares, budget, packed)
 
-    def nearness(entry: Entry) -> tuple[int, int, float]:
-        return entry.lane, 0 if packed else abs(entry.cost - anchor.cost), entry.arrival
+    def order(entry: Entry) -> tuple[int, float, int, float]:
+        return *ranks[id(entry)], 0 if packed else abs(entry.cost - anchor.cost), entry.arrival
 
-    mates = (entry for entry in entries if entry is not anchor and entry.prepared.key == anchor.prepared.key)
-    for mate in sorted(mates, key=nearness):
+    for mate in sorted((entry for entry in kin if entry is not anchor), key=order):
         if not builder.add(mate) and len(builder.entries) >= max_items:
             break
     return builder.entries
+
+
+def _ranks(
+    kin: Sequence[Entry], anchor: Entry, shares: Shares, budget: int, packed: bool
+) -> dict[int, tuple[int, float]]:
+    """By id: the lane, where entries that are owed their place come before all lanes, and the round within the lane.
+
+    Without competition there is one round. Where batches are padded a round is as much as the callers can have of one
+    batch, so that lengths may still be matched within it.
+    """
+    callers: dict[int, set[str | None]] = {}
+    for entry in kin:
+        callers.setdefault(entry.lane, set()).add(entry.caller)
+    if len(callers) == 1 and all(len(names) == 1 for names in callers.values()):
+        return {id(entry): (entry.lane, 0.0) for entry in kin}
+    turns = shares.turns(kin)
+    owed = shares.owed - (anchor.cost if anchor.lane > 0 else 0)
+    ranks: dict[int, tuple[int, float]] = {}
+    for entry in sorted(kin, key=lambda entry: turns[id(entry)]):
+        lane, turn = entry.lane, turns[id(entry)] - shares.floors[entry.lane]
+        if lane > 0 and entry is not anchor:
+            owed -= entry.cost
+            lane = -1 if owed >= 0 else lane
+        competing = len(callers[entry.lane])
+        width = 1.0 if packed else budget / competing
+        ranks[id(entry)] = lane, turn // width if competing > 1 else 0.0
+    return ranks
 
 
 @dataclass(slots=True)

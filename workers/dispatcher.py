@@ -197,7 +197,9 @@ class Dispatcher:
                 budget=self._batch_budget(model),
                 max_items=model.spec.max_items,
                 packed=model.packed,
+                shares=model.shares,
             )
+            model.shares.charge(model.entries, batch)
             taken = set(map(id, batch))
             model.entries = [entry for entry in model.entries if id(entry) not in taken]
         batch = [entry for entry in batch if not entry.job.done]

@@ -73,7 +73,7 @@ class Requests:
         job.expect(outcome.prepared, outcome.options)
         lane = LANES.index(job.request.lane)
         model.entries += [
-            Entry(job, index, item, job.arrival, lane)
+            Entry(job, index, item, job.arrival, lane, job.request.key)
             for index, item in enumerate(outcome.prepared)
             if isinstance(item, Prepared)
         ]

@@ -7,7 +7,7 @@ from typing import Any
 from catalog.snapshot import Model
 from protocol.errors import ShoalError
 from protocol.spec import ModelSpec
-from workers.batching import Entry, Pace, oldest, weighted_age
+from workers.batching import Entry, Pace, Shares, oldest, weighted_age
 from workers.jobs import Job
 from workers.prepare import Files
 
@@ -42,6 +42,7 @@ class ServedModel:
     loaded_at: float = 0.0
     load_s: float = 0.0
     pace: Pace = field(default_factory=Pace)
+    shares: Shares = field(default_factory=Shares)
     arrivals: list[Job] = field(default_factory=list)  # requests waiting for the preparer
     entries: list[Entry] = field(default_factory=list)
     suspects: list[list[Entry]] = field(default_factory=list)  # parts of a failed batch, each runs as it is

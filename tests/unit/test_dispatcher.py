@@ -157,6 +157,15 @@ def test_under_saturation_the_other_model_still_gets_its_turn(start: Start, outb
     assert all(reply.error is None for reply in outbox.wait_for(flood))
 
 
+def test_a_key_that_floods_keeps_no_other_key_waiting(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", forward_s=0.02)
+    dispatcher = start(model, budget=2)
+    flood = submit(dispatcher, *(delivery(model, f"w{number}", key="flood") for number in range(100)))
+    outbox.wait_for(flood[:4])
+    outbox.wait_for(submit(dispatcher, delivery(model, "hello", key="other")))
+    assert len(outbox.replies) < 50
+
+
 def test_a_model_larger_than_the_device_is_refused_and_evicts_nobody(start: Start, outbox: RecordingOutbox) -> None:
     small, large = fake_model("org/a", bytes=60), fake_model("org/big", bytes=200)
     dispatcher = start(small, large, memory_bytes=100)

@@ -64,7 +64,9 @@ def fake_model(
     return Model(spec, pinned=pinned)
 
 
-def delivery(model: Model, *texts: str, timeout_s: float = 60.0, lane: str = "interactive") -> Delivery:
+def delivery(
+    model: Model, *texts: str, timeout_s: float = 60.0, lane: str = "interactive", key: str | None = None
+) -> Delivery:
     now = time.time()
     items: list[dict[str, Any]] = [{"text": text} for text in texts]
     request = Request(
@@ -77,6 +79,7 @@ def delivery(model: Model, *texts: str, timeout_s: float = 60.0, lane: str = "in
         deadline=now + timeout_s,
         published=now,
         lane=lane,
+        key=key,
     )
     return Delivery(request, load=lambda: Payload(items))
 
