@@ -142,6 +142,7 @@ class RedisBroker:
 
     def unsubscribe(self, name: str) -> None:
         self._consumer.cancel_by_queue(name)
+        self._starved.discard(name)
 
     def wake(self, queues: Iterable[str] | None) -> None:
         queues = self._channel.active_queues if queues is None else queues

@@ -20,7 +20,8 @@ class Custody:
     def __init__(self) -> None:
         self.broker: Broker | None = None
         self.eventer: Any = None  # Celery's event dispatcher of this connection
-        self._items: Counter[str] = Counter()  # by queue
+        self._requests: Counter[str] = Counter()  # by queue
+        self._items: Counter[str] = Counter()
         self._costs: Counter[str] = Counter()
         self._ids: Counter[str] = Counter()
 
@@ -34,12 +35,16 @@ class Custody:
         return self._costs[queue]
 
     def is_idle(self, queue: str) -> bool:
-        return self._items[queue] == 0
+        return self._requests[queue] == 0
 
     def queues(self) -> dict[str, dict[str, int]]:
         """What is held, by queue; callable from any thread."""
-        items, costs = self._items.copy(), self._costs.copy()
-        return {queue: {"items": count, "cost": costs[queue]} for queue, count in items.items() if count}
+        requests, items, costs = self._requests.copy(), self._items.copy(), self._costs.copy()
+        return {
+            queue: {"requests": count, "items": items[queue], "cost": costs[queue]}
+            for queue, count in requests.items()
+            if count
+        }
 
     def take(self, receipt: Receipt) -> None:
         self._book(receipt, 1)
@@ -99,7 +104,8 @@ class Custody:
         state.task_ready(receipt)
 
     def _book(self, receipt: Receipt, sign: int) -> None:
-        self._items[receipt.queue] += sign
+        self._requests[receipt.queue] += sign
+        self._items[receipt.queue] += sign * receipt.request.count
         self._costs[receipt.queue] += sign * receipt.request.cost
         self._ids[receipt.id] += sign
         if not self._ids[receipt.id]:

@@ -9,7 +9,8 @@ _NOW = "local t = redis.call('TIME') local now = string.format('%d.%06d', t[1], 
 # KEYS: index, unacked, then one list per queue. ARGV: most messages, most bytes, then per queue: the cost it may take,
 # and 1 if a message may be taken whatever it costs. Lists are read from their right end, as kombu does.
 # Answers: whether it stopped at a limit; the queues left with work for want of credit; queue, tag, message, …; the
-# sizes of entries that are no kombu messages, which are gone.
+# sizes of entries that are no kombu messages, which are gone. The pop comes before what needs memory: a full Redis
+# refuses a script's first write only, and this one makes room.
 POP = (
     _NOW
     + """

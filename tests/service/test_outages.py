@@ -1,5 +1,6 @@
 """Redis goes away and comes back, on its own address, while a worker works."""
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -73,6 +74,28 @@ def test_a_worker_serves_again_after_its_broker_was_restarted(tmp_path: Path, se
         gateway.close()
         gateway = Gateway(services)
         gateway.collect([gateway.send(model) for _ in range(5)])
+        wait_until(lambda: gateway.unacknowledged() == 0, what="everything acknowledged")
+        assert worker.process.poll() is None
+    finally:
+        gateway.close()
+        fleet.end()
+
+
+def test_a_full_redis_delays_replies_and_loses_none(tmp_path: Path, server: Server) -> None:
+    services = Services(broker_url=server.url, redis_url=server.url)
+    fleet, gateway, model = Fleet(services, tmp_path), Gateway(services), fake_model("fake/echo")
+    try:
+        gateway.serve(model)
+        worker = fleet.start()
+        gateway.collect([gateway.send(model)])
+        worker.signal(signal.SIGSTOP)
+        ids = [gateway.send(model) for _ in range(5)]
+        gateway.redis.config_set("maxmemory", 1)
+        worker.signal(signal.SIGCONT)
+        worker.wait_for_log("replies wait for redis")
+        assert gateway.redis.llen(gateway.queue(model)) == 0
+        gateway.redis.config_set("maxmemory", 0)
+        gateway.collect(ids)
         wait_until(lambda: gateway.unacknowledged() == 0, what="everything acknowledged")
         assert worker.process.poll() is None
     finally:
