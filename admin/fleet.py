@@ -67,6 +67,8 @@ class Worker:
     engines: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
     held: tuple[Backlog, ...] = ()
+    leaving_order: tuple[str, ...] = ()  # loaded models, the first to make room first
+    thrashing: tuple[str, ...] = ()  # models that push each other off the device
     counters: tuple[tuple[str, int], ...] = ()
 
 
@@ -192,6 +194,8 @@ def _worker(beat: Mapping[str, Any]) -> Worker:
         engines=tuple(f"{engine['bundle']} ({engine['state']})" for engine in beat.get("engines", ())),
         residents=tuple(sorted(residents, key=lambda resident: (_rank(resident.state), resident.model))),
         held=tuple(_held(name, depth) for name, depth in beat.get("queues", {}).items()),
+        leaving_order=tuple(beat.get("leaving_order", ())),
+        thrashing=tuple(beat.get("thrashing", ())),
         counters=tuple(beat.get("counters", {}).items()),
     )
 

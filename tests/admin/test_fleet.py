@@ -45,6 +45,23 @@ def test_a_failed_model_shows_why(admin_client: Client, beat: Beat) -> None:
     assert "no such file" in page(admin_client)
 
 
+def test_who_would_leave_first_is_shown(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident("org/a"), resident("org/b")], leaving_order=["org/b", "org/a"])
+
+    assert "first to leave: org/b, then org/a." in page(admin_client)
+
+
+def test_models_that_push_each_other_out_are_named(admin_client: Client, beat: Beat) -> None:
+    beat("quiet")
+    assert "push each other" not in page(admin_client)
+
+    beat("busy", thrashing=["org/a", EVIL])
+
+    text = page(admin_client)
+    assert "push each other off the device again and again: org/a, " in text
+    assert EVIL not in text
+
+
 def test_counters_and_waiting_work_are_shown(admin_client: Client, beat: Beat) -> None:
     beat(models=[resident(MINILM, waiting=17, waiting_cost=4321)], counters={"items": 345, "load_failures": 3})
 
