@@ -36,6 +36,7 @@ class Limits:
     task_ttl_s: int = 3600
     max_pending: int = 8192
     max_body_bytes: int = 34 << 20
+    receive_s: float = 60  # longest silence while a body is being sent
 
 
 class CatalogSource(Protocol):

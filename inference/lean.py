@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import SuspiciousOperation
 from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpResponse, HttpResponseBadRequest
 from django.http.request import split_domain_port, validate_host
@@ -33,7 +34,7 @@ Send = Callable[[Any], Awaitable[None]]
 URLCONF = "inference.urls"
 LINGER_S = 5.0  # how long an unread body is still read, so that its sender gets to see the answer
 CLIENT_LEFT_STATUS = 499  # never sent; what the metrics call it
-RECEIVE_S = 60.0  # longest silence while a body is being sent
+SLOWEST_BYTES_S = 4096  # a body that comes more slowly than this is given up, however steadily it trickles
 
 
 class ClientLeft(Exception):
@@ -96,6 +97,8 @@ class LeanHandler(ASGIHandler):
             return
         except ShoalError as error:
             response = _refuse(view, request, error)
+        except SuspiciousOperation:  # Django reads the query string when it is first looked at
+            response = _refuse(view, request, InvalidInput("the query string has too many fields"))
         except Exception:  # the request's edge
             log.exception("request failed", extra={"request_id": request.id, "route": view.name})
             response = _refuse(view, request, ShoalError("the gateway failed on this request; its log says why"))
@@ -154,8 +157,11 @@ async def _read_body(request: HotRequest, receive: Receive, limit: int) -> bytes
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
+    silence_s = request.gateway.limits.receive_s
+    clock = asyncio.get_running_loop().time
+    started = clock()
     try:
-        async with asyncio.timeout(RECEIVE_S) as patience:
+        async with asyncio.timeout(silence_s) as patience:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -166,9 +172,9 @@ async def _read_body(request: HotRequest, receive: Receive, limit: int) -> bytes
                     raise _too_large(limit)
                 if not message.get("more_body", False):
                     return b"".join(chunks)
-                patience.reschedule(asyncio.get_running_loop().time() + RECEIVE_S)
+                patience.reschedule(min(clock(), started + size / SLOWEST_BYTES_S) + silence_s)
     except TimeoutError:
-        raise InvalidInput(f"the body was not sent: {RECEIVE_S:g} s of silence") from None
+        raise InvalidInput(f"the body was not sent in time: {size} bytes in {clock() - started:.0f} s") from None
 
 
 def _too_large(limit: int) -> BodyTooLarge:

@@ -67,7 +67,7 @@ def parse_encode_options(
                 raise InvalidInput(_unknown(written))
             fields[name] = _READERS[name](value, spec, offered)
         except InvalidInput as error:
-            where = (paths or {}).get(written, f"options.{written}")
+            where = (paths or {}).get(written, f"options.{shown_key(written)}")
             raise InvalidInput(f"{where}: {error.message}", param=where) from None
     if "output_types" not in fields and "dense" not in spec.outputs:
         fields["output_types"] = spec.outputs
@@ -89,6 +89,12 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= 40 and value.isprintable() else f"a string of {len(value)} characters"
     return _KINDS.get(type(value), "a value of another kind")
+
+
+def shown_key(key: Any) -> str:
+    """A caller's key as part of a path, such as `params.options.dimensions`."""
+    text = key if isinstance(key, str) else repr(key)
+    return text if len(text) <= 60 and text.isprintable() else "…"
 
 
 def _output_types(value: Any, spec: ModelSpec, offered: tuple[str, ...]) -> tuple[str, ...]:

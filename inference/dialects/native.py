@@ -12,7 +12,7 @@ from inference.responses import MSGPACK, WIRE_VERSION, error_headers, json_respo
 from protocol import native
 from protocol.errors import InvalidInput, ShoalError
 from protocol.items import parse_items
-from protocol.options import PROFILE, shown
+from protocol.options import PROFILE, shown, shown_key
 
 # Where both `params` and `params.options` name one of these, `params` counts; of all others the inner one does.
 _OUTER_WINS = ("output_dtype", "instruction")
@@ -35,7 +35,7 @@ def parse_encode(body: Mapping[str, Any]) -> dict[str, Any]:
             continue
         is_outer = outer.get(name) is not None and (name in _OUTER_WINS or inner.get(name) is None)
         options[name] = outer[name] if is_outer else inner.get(name)
-        paths[name] = f"params.{name}" if is_outer else f"params.options.{name}"
+        paths[name] = f"{'params' if is_outer else 'params.options'}.{shown_key(name)}"
     return {"items": items, "options": options, "paths": paths}
 
 

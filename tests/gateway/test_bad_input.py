@@ -241,6 +241,51 @@ async def test_wrong_task_field_is_named(client: httpx.AsyncClient, body: dict[s
     assert response.json()["error"]["param"] == param
 
 
+MANY = 1 << 19
+PART = 1 << 17  # a list or map that is not too long by itself
+BOMBS = {
+    "json lists": b'{"items":[' + b"[]," * MANY + b"[]]}",
+    "json maps": b'{"items":[' + b"{}," * MANY + b"{}]}",
+    "json keys": b'{"items":{' + b",".join(b'"%d":1' % number for number in range(MANY)) + b"}}",
+    "msgpack lists": b"\x81\xa5items\x94" + (b"\xdd" + PART.to_bytes(4, "big") + b"\x90" * PART) * 4,
+    "msgpack maps": b"\x81\xa5items\x94" + (b"\xdd" + PART.to_bytes(4, "big") + b"\x80" * PART) * 4,
+    "msgpack keys": b"\x81\xa5items\x94"
+    + (b"\xdf" + PART.to_bytes(4, "big") + b"".join(msgpack.packb(key) + b"\x01" for key in range(PART))) * 4,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+async def test_body_of_too_many_parts_is_refused(client: httpx.AsyncClient, worker: WorkerDouble, name: str) -> None:
+    """An empty list is one or two bytes on the wire, and seventy in memory."""
+    response = await client.post(NATIVE, content=BOMBS[name], headers=JSON if name.startswith("json") else MSGPACK)
+    assert response.status_code == 400
+    assert "maps, lists and keys" in response.json()["error"]["message"]
+    assert (await client.post(NATIVE, json={"items": ["healthy afterwards"]})).status_code == 200
+
+
+async def test_lists_that_claim_to_be_long_are_refused(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    """Room is made for what a list claims, before its first element is looked at."""
+    claims = b"\xdd" + (1 << 20).to_bytes(4, "big")
+    body = b"\x81\xa5items" + claims * 500 + b"\xc0" * (1 << 20)
+    response = await client.post(NATIVE, content=body, headers=MSGPACK)
+    assert response.status_code == 400
+
+
+async def test_brackets_in_texts_do_not_count(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    text = 'print({"a": [1, "\\"]})' * (MAX_TEXT_BYTES // 40)
+    response = await client.post(NATIVE, json={"items": [text] * 4})
+    assert response.status_code == 200
+    assert worker.received[0].payload.items == [{"text": text}] * 4
+
+
+@pytest.mark.parametrize("params", [{"n" * 5000: 1}, {"options": {"n" * 5000: 1}}, {"options": {"a\nb": 1}}])
+async def test_long_name_of_an_option_is_not_repeated(client: httpx.AsyncClient, params: dict[str, Any]) -> None:
+    response = await client.post(NATIVE, json={"items": ["a"], "params": params})
+    assert response.status_code == 400
+    assert len(response.content) < 500
+    assert response.json()["error"]["param"].endswith(".…")
+
+
 async def test_long_text_is_no_mistake(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
     assert (await client.post(NATIVE, json={"items": ["x" * 70_000]})).status_code == 200
 

@@ -204,6 +204,23 @@ async def test_query_that_is_no_text_is_400(app: LeanHandler) -> None:
     assert connection.status == 400
 
 
+async def test_query_of_too_many_fields_is_400(client: httpx.AsyncClient) -> None:
+    response = await client.get("/v1/tasks/x?" + "&".join(f"a{number}=1" for number in range(2000)))
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "INVALID_INPUT")
+
+
+@limits(receive_s=0.2)
+async def test_trickled_body_is_given_up(app: LeanHandler) -> None:
+    connection = Connection(PATH, {"transfer-encoding": "chunked"})
+    task = asyncio.create_task(app(connection.scope, connection.receive, connection.send))
+    for _ in range(10):
+        connection.body(b" ", more=True)
+        await asyncio.sleep(0.05)
+    assert connection.status == 400
+    connection.leave()
+    await asyncio.wait_for(task, 1)
+
+
 async def test_hot_routes_start_no_thread_and_use_no_database(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
     """A database would be noticed: pytest-django fails a test without its mark that uses one."""
     before = {thread.name for thread in threading.enumerate()}
