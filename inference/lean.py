@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from io import BytesIO
 from typing import Any
 
@@ -20,25 +20,16 @@ from django.http.request import split_domain_port, validate_host
 from django.urls import Resolver404, get_resolver
 
 from inference import authentication, metrics
+from inference.asgi import ClientLeft, Receive, Send, answer, answer_early, read_body
 from inference.dialects import native
 from inference.gateway import Gateway
 from inference.hot import HotRequest, HotView
-from protocol.errors import BodyTooLarge, InvalidInput, MethodNotAllowed, RouteNotFound, ShoalError
+from protocol.errors import InvalidInput, MethodNotAllowed, RouteNotFound, ShoalError
 
 log = logging.getLogger("shoal.http")
 
-# Messages are plain dicts, as ASGI has them.
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-
 URLCONF = "inference.urls"
-LINGER_S = 5.0  # how long an unread body is still read, so that its sender gets to see the answer
 CLIENT_LEFT_STATUS = 499  # never sent; what the metrics call it
-SLOWEST_BYTES_S = 4096  # a body that comes more slowly than this is given up, however steadily it trickles
-
-
-class ClientLeft(Exception):
-    """Nobody is there to be answered."""
 
 
 class LeanHandler(ASGIHandler):
@@ -83,14 +74,14 @@ class LeanHandler(ASGIHandler):
         try:
             request = HotRequest(scope, BytesIO())
         except UnicodeDecodeError:
-            await _send(HttpResponseBadRequest(b"the query string is not UTF-8"), send)
+            await answer(HttpResponseBadRequest(b"the query string is not UTF-8"), send)
             return
         view, arguments = _find(request.path_info)
         is_read = not _has_body(request)
         try:
             self._admit(view, request)
             if not is_read:
-                request.content = await _read_body(request, receive, self._body_limit(view))
+                request.content = await self._read(view, request, receive)
                 is_read = True
             response = await _attend(view, request, arguments, receive)
         except ClientLeft:
@@ -104,9 +95,9 @@ class LeanHandler(ASGIHandler):
             response = _refuse(view, request, ShoalError("the gateway failed on this request; its log says why"))
         metrics.HTTP.labels(view.name, response.status_code).inc()
         if is_read:
-            await _send(response, send)
+            await answer(response, send)
         else:
-            await _send_early(response, receive, send)
+            await answer_early(response, receive, send)
 
     def _admit(self, view: HotView, request: HotRequest) -> None:
         """All that can be checked before the body is read."""
@@ -125,10 +116,11 @@ class LeanHandler(ASGIHandler):
             request.META.get("HTTP_AUTHORIZATION"), self.gateway.keys.current, self.gateway.require_keys
         )
 
-    def _body_limit(self, view: HotView) -> int:
-        assert self.gateway is not None, "admitted requests have a gateway"
-        limit = self.gateway.limits.max_body_bytes
-        return limit if view.max_body is None else min(limit, view.max_body)
+    @staticmethod
+    async def _read(view: HotView, request: HotRequest, receive: Receive) -> bytes:
+        limits = request.gateway.limits
+        most = limits.max_body_bytes if view.max_body is None else min(limits.max_body_bytes, view.max_body)
+        return await read_body(receive, request.header("CONTENT_LENGTH"), most, limits.receive_s)
 
 
 def _find(path: str) -> tuple[HotView, dict[str, Any]]:
@@ -148,37 +140,6 @@ def _is_known_host(host: str, allowed: tuple[str, ...]) -> bool:
 
 def _has_body(request: HotRequest) -> bool:
     return request.META.get("CONTENT_LENGTH", "0") != "0" or "HTTP_TRANSFER_ENCODING" in request.META
-
-
-async def _read_body(request: HotRequest, receive: Receive, limit: int) -> bytes:
-    """The whole body, of which never more than `limit` is held. Raises BodyTooLarge, at once where the size is said."""
-    declared = request.META.get("CONTENT_LENGTH", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    silence_s = request.gateway.limits.receive_s
-    clock = asyncio.get_running_loop().time
-    started = clock()
-    try:
-        async with asyncio.timeout(silence_s) as patience:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientLeft
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                if size > limit:
-                    raise _too_large(limit)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
-                patience.reschedule(min(clock(), started + size / SLOWEST_BYTES_S) + silence_s)
-    except TimeoutError:
-        raise InvalidInput(f"the body was not sent in time: {size} bytes in {clock() - started:.0f} s") from None
-
-
-def _too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body has more than {limit} bytes, the most that is taken here")
 
 
 async def _attend(view: HotView, request: HotRequest, arguments: dict[str, Any], receive: Receive) -> HttpResponse:
@@ -211,30 +172,6 @@ def _refuse(view: HotView, request: HotRequest, error: ShoalError) -> HttpRespon
     if isinstance(error, MethodNotAllowed):
         response["Allow"] = ", ".join(view.methods)
     return response
-
-
-async def _send(response: HttpResponse, send: Send) -> None:
-    await send(_start(response))
-    await send({"type": "http.response.body", "body": response.content})
-
-
-async def _send_early(response: HttpResponse, receive: Receive, send: Send) -> None:
-    """Answer before the body was read. The rest is read and dropped for a while: a socket closed with unread data
-    resets the connection, and the client would lose the answer."""
-    response["Connection"] = "close"
-    await send(_start(response))
-    await send({"type": "http.response.body", "body": response.content, "more_body": True})
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_S):
-            while (await receive()).get("more_body", False):
-                pass
-    await send({"type": "http.response.body"})
-
-
-def _start(response: HttpResponse) -> dict[str, Any]:
-    headers = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
-    headers.append((b"content-length", str(len(response.content)).encode()))
-    return {"type": "http.response.start", "status": response.status_code, "headers": headers}
 
 
 async def _nothing(request: HotRequest) -> HttpResponse:

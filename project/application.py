@@ -10,12 +10,18 @@ from django.utils import timezone
 from catalog import registry, usage
 from catalog.follow import SnapshotFollower
 from catalog.issuing import KeyFollower
+from inference.asgi import ClientLeft, Receive, Send, answer_early, read_body
+from inference.dialects import native
 from inference.gateway import Gateway, Limits
+from inference.hot import new_id
 from inference.lean import LeanHandler
 from inference.usage import Amounts
+from protocol.errors import ShoalError
 
 HOT_PREFIX = "/v1/"
 HOT_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz", "/health", "/metrics"})
+STOCK_BODY_BYTES = 2 << 20  # forms of the admin, entry documents
+STOCK_SILENCE_S = 30
 
 
 def make_gateway() -> Gateway:
@@ -54,13 +60,35 @@ class Application:
         self.lean = LeanHandler(make_gateway)
         self.stock = ASGIHandler()
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
         elif scope["type"] == "lifespan" or is_hot(scope["path"]):
             await self.lean(scope, receive, send)
         else:
-            await self.stock(scope, receive, send)
+            await self._answer_stock(scope, receive, send)
+
+    async def _answer_stock(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Django would write a body of any size to disk before it looks at who sent it."""
+        declared = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
+        try:
+            body = await read_body(receive, declared, STOCK_BODY_BYTES, STOCK_SILENCE_S)
+        except ClientLeft:
+            return
+        except ShoalError as error:
+            await answer_early(native.render_error(error, new_id()), receive, send)
+            return
+        await self.stock(scope, _first(body, receive), send)
+
+
+def _first(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the whole body at once, and then what else comes."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive_body_first() -> Any:
+        return next(messages, None) or await receive()
+
+    return receive_body_first
 
 
 def is_hot(path: str) -> bool:

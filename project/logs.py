@@ -3,6 +3,7 @@
 import logging
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+_UNSHOWN = {*_STANDARD, "request"}  # Django's: with a query string, in which callers put keys
 
 
 class FieldFormatter(logging.Formatter):
@@ -15,7 +16,7 @@ class FieldFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        fields = {name: value for name, value in vars(record).items() if name not in _UNSHOWN}
         return super().formatMessage(record) + "".join(f" {name}={_shown(value)}" for name, value in fields.items())
 
 
@@ -38,6 +39,7 @@ def config(level: str) -> dict[str, object]:
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
             "django.db.backends": {"level": "INFO"},  # at DEBUG it prints rows
+            "django.security.DisallowedHost": {"level": "CRITICAL"},  # a traceback for every scan of a port
             **{name: {"level": "WARNING"} for name in ("amqp", "kombu", "urllib3", "filelock", "httpx", "httpcore")},
         },
     }

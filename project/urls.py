@@ -13,8 +13,9 @@ urlpatterns = [
     path("", include("admin.urls")),
     path("api/", include("catalog.urls")),
     path("openapi.json", SpectacularJSONAPIView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema")),
+    path("docs", SpectacularSwaggerView.as_view(url_name="schema", http_method_names=["get", "head"])),
     re_path(r"^static/(?P<path>.*)$", static_file),
 ]
+handler400 = "project.pages.bad_request"
 handler404 = "project.pages.not_found"
 handler500 = "project.pages.failed"

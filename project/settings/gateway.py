@@ -91,6 +91,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "One backend for a whole fleet of small open models: encode, score, extract, generate.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],  # open to all, so nobody's key is looked at
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

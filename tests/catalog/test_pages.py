@@ -22,6 +22,32 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(client: Client) -> 
     assert "https://" not in page
 
 
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+def test_documentation_is_open_whatever_key_is_sent(client: Client, path: str) -> None:
+    assert client.get(path, headers={"Authorization": "Bearer sk-shoal-0-0"}).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST", "DELETE", "TRACE"])
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/api/models/", "/api/keys/"])
+def test_no_method_is_a_fault_of_ours(client: Client, path: str, method: str) -> None:
+    assert client.generic(method, path).status_code < 500
+
+
+def test_a_foreign_host_gets_the_error_envelope_and_no_traceback(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = client.get("/api/models/", headers={"Host": "evil.example"})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+    assert "Traceback" not in caplog.text
+
+
+def test_a_query_that_django_refuses_gets_the_error_envelope(client: Client) -> None:
+    answer = client.get("/openapi.json?" + "&".join(f"a{number}=1" for number in range(2000)))
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+
+
 def test_static_files_are_served_without_a_web_server(client: Client) -> None:
     answer = client.get("/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui.css")
 

@@ -126,6 +126,23 @@ def test_large_upload_without_a_length_gets_its_answer(served: str) -> None:
     assert response.status_code == 413
 
 
+@pytest.mark.parametrize("path", ["/admin/login/", "/api/models/", "/docs", "/nothing"])
+def test_large_upload_to_a_page_is_refused(served: str, path: str) -> None:
+    response = httpx.post(served + path, content=(b"x" * 65536 for _ in range(100)))
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "INPUT_TOO_LONG"
+
+
+def test_page_of_the_stock_handler_reads_a_body(served: str) -> None:
+    """Without the token of its form, which only a body that was read can hold, the login is refused."""
+    with httpx.Client(base_url=served) as client:
+        page = client.get("/admin/login/").text
+        token = page.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]
+        form = {"csrfmiddlewaretoken": token, "username": "nobody", "password": "x"}
+        assert client.post("/admin/login/", data=form).status_code == 200
+        assert client.post("/admin/login/", data={}).status_code == 403
+
+
 def test_client_that_offers_http2_is_answered(served: str, worker: WorkerDouble) -> None:
     offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQ"}
     with httpx.Client(base_url=served, headers=offer) as client:

@@ -24,3 +24,8 @@ def test_a_line_ends_in_its_fields() -> None:
 )
 def test_a_value_stays_one_word_on_one_line(value: object, shown: str) -> None:
     assert line("event", field=value).endswith(f" event field={shown}")
+
+
+def test_the_request_that_django_adds_is_not_shown() -> None:
+    """Its query string may hold a key."""
+    assert line("Not Found: /x", status_code=404, request="GET /x?api_key=sk-canary").endswith(" status_code=404")
