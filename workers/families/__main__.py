@@ -50,7 +50,7 @@ def _show(texts: list[str], facts: dict[str, Any], results: list[dict[str, Any]]
     print(json.dumps(facts))
     rows = np.stack([result["dense"]["values"] for result in results])
     for text, result, row in zip(texts, results, rows, strict=True):
-        print(f"{result['tokens']:5} tokens  {np.round(row[:4], 4).tolist()} …  {text[:60]!r}")
+        print(f"{result['tokens']:5} tokens  [{row[0]:.4f}, {row[1]:.4f}, {row[2]:.4f}, …]  {text[:60]!r}")
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     if len(rows) > 1:
         print(np.round(unit @ unit.T, 4))

@@ -201,7 +201,6 @@ def read_model(spec: ModelSpec, about: checkpoint.Checkpoint, device: str) -> An
 
     quiet: Any = transformers.utils.logging
     quiet.disable_progress_bar()
-    quiet.set_verbosity_error()  # what a checkpoint lacks is judged below
     quiet.set_verbosity_error()  # its report of missing weights: what matters of it is checked below
     name = _ENCODER_HALVES.get(about.model_type, "AutoModel")
     model, found = getattr(transformers, name).from_pretrained(
