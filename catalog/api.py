@@ -86,7 +86,8 @@ class Key(APIView):
 
 
 def _model(name: str) -> RegisteredModel:
-    row = RegisteredModel.objects.select_related("pool").filter(name=name).first()
+    # PostgreSQL refuses to look for a zero byte.
+    row = None if "\0" in name else RegisteredModel.objects.select_related("pool").filter(name=name).first()
     if row is None:
         raise ModelNotFound(f"There is no model {name[:80]!r}; GET /api/models/ lists them.", param="model")
     return row

@@ -73,6 +73,10 @@ def read(text: str | bytes) -> dict[str, Any]:
         document = yaml.load(text, Loader=_StrictLoader)  # a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise schema.EntryError([f"is not valid YAML: {_one_line(error)}"]) from None
+    except RecursionError:
+        raise schema.EntryError(["is nested too deeply"]) from None
+    except (ValueError, LookupError, AttributeError):  # of constructors that trust a tag, or that a date is one
+        raise schema.EntryError(["holds a date, a number or a tagged value that is not what it looks like"]) from None
     if not isinstance(document, dict):
         raise schema.EntryError([f"expected a map of keys, got {shown(document)}"])
     return document
@@ -97,7 +101,13 @@ def _collisions(entries: Iterable[Entry]) -> list[str]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without the silent kind of mistake: a key given twice is an error."""
+    """YAML without the silent kind of mistake, a key given twice, and without aliases, which make bombs and loops."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "an alias, which is not taken here: repeat the value", mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

@@ -2,9 +2,17 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import isfinite
 from typing import Any
 
+from protocol.options import is_unicode
+
 Reader = Callable[[Any], Any]
+
+# What JSON, MessagePack and every database can hold alike
+LARGEST = (1 << 53) - 1
+DEEPEST = 32
 
 
 class WrongValue(ValueError):
@@ -36,7 +44,13 @@ def shown(value: Any) -> str:
 def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise wrong("text", value)
+    if not _is_storable(value):
+        raise WrongValue([("", "holds a character that cannot be stored: a zero byte or half of a surrogate pair")])
     return value
+
+
+def _is_storable(value: str) -> bool:
+    return "\0" not in value and is_unicode(value)
 
 
 def flag(value: Any) -> bool:
@@ -48,28 +62,40 @@ def flag(value: Any) -> bool:
 def whole_number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise wrong("a whole number of at least 1", value)
+    if value > LARGEST:
+        raise wrong(f"at most {LARGEST}", value)
     return value
 
 
-def json_value(value: Any) -> Any:
-    """Anything that JSON can hold; YAML also makes dates, sets and keys that are not text."""
-    if isinstance(value, list):
-        return _each(json_value, list(enumerate(value)), "[{}]")
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise wrong("text as key", key)
-        return dict(zip(value, _each(json_value, list(value.items()), "{}"), strict=True))
-    if value is not None and not isinstance(value, str | int | float | bool):
-        raise wrong("text, a number, true, false, a list or a map", value)
-    return value
+def json_value(value: Any, deepest: int = DEEPEST) -> Any:
+    """Anything that JSON can hold; YAML also makes dates, sets, infinities and keys that are not text."""
+    if not deepest:
+        raise WrongValue([("", f"is nested more than {DEEPEST} deep")])
+    inner = partial(json_value, deepest=deepest - 1)
+    match value:
+        case list():
+            return _each(inner, list(enumerate(value)), "[{}]")
+        case dict():
+            for key in value:
+                if not isinstance(key, str) or not _is_storable(key):
+                    raise wrong("text as key", key)
+            return dict(zip(value, _each(inner, list(value.items()), "{}"), strict=True))
+        case None | bool():
+            return value
+        case str() if not value or _is_storable(value):
+            return value
+        case int() | float() if abs(value) <= LARGEST:
+            return value
+        case float() if isfinite(value):
+            return value
+    raise wrong("text, a number, true, false, a list or a map", value)
 
 
 def matching(match: Callable[[str], object], expected: str) -> Reader:
     """Text for which `match` finds something."""
 
     def read(value: Any) -> str:
-        if not isinstance(value, str) or not match(value):
+        if not isinstance(value, str) or not match(value) or not _is_storable(value):
             raise wrong(expected, value)
         return value
 
@@ -96,8 +122,8 @@ def several(reader: Reader) -> Reader:
         if not isinstance(value, list):
             raise wrong("a list", value)
         items = _each(reader, list(enumerate(value)), "[{}]")
-        repeated = next((item for index, item in enumerate(items) if item in items[:index]), None)
-        if repeated is not None:
+        if len(set(items)) < len(items):
+            repeated = next(item for item in items if items.count(item) > 1)
             raise WrongValue([("", f"{shown(repeated)} stands there twice")])
         return tuple(items)
 

@@ -29,7 +29,10 @@ class Engine(Protocol):
     @property
     def pid(self) -> int: ...
 
-    def send(self, message: dict[str, Any]) -> None: ...
+    def send(self, message: dict[str, Any]) -> None:
+        """Raises Unsendable."""
+        ...
+
     def flush(self) -> None: ...
     def receive(self) -> Iterator[dict[str, Any]]: ...
     def kill(self) -> str: ...
@@ -63,7 +66,7 @@ class EngineProcess:
         return self._process.pid
 
     def send(self, message: dict[str, Any]) -> None:
-        """Queue a message; what the socket cannot take now leaves when it can."""
+        """Queue a message; what the socket cannot take now leaves when it can. Raises Unsendable."""
         self._outgoing += pipe.frame(message)
         self.flush()
 

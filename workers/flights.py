@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import InferenceError, ResourceExhausted, ShoalError, WorkerLost
 from workers.batching import Entry, batch_cost
+from workers.engine.pipe import Unsendable
 from workers.engines import Engine
 from workers.jobs import Job
 from workers.served import ServedModel
@@ -63,15 +64,18 @@ class Flights:
         model.forwards += 1
         model.last_used = now
         model.largest = max(model.largest[0], len(batch)), max(model.largest[1], cost)
-        self.engine(model.spec.bundle).send(
-            {
-                "op": "forward",
-                "batch": flight.id,
-                "digest": model.spec.digest,
-                "key": batch[0].prepared.key,
-                "inputs": [entry.prepared.inputs for entry in batch],
-            }
-        )
+        message = {
+            "op": "forward",
+            "batch": flight.id,
+            "digest": model.spec.digest,
+            "key": batch[0].prepared.key,
+            "inputs": [entry.prepared.inputs for entry in batch],
+        }
+        try:
+            self.engine(model.spec.bundle).send(message)
+        except Unsendable as error:
+            log.warning("forward not sent: %s", error, extra={"model": model.spec.model})
+            self._split(self._take(flight.id), "error")
 
     def jobs(self) -> set[Job]:
         """Unfinished requests with something on the device."""

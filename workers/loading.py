@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ModelLoadFailed, ShoalError
+from workers.engine.pipe import Unsendable
 from workers.prepare import Files
 from workers.residency import Churn, Ledger, Resident, plan_room
 from workers.served import ServedModel, State
@@ -171,14 +172,17 @@ class Loading:
         model.state, model.progress, model.loaded_at = State.LOADING, 0.0, now
         assert model.files is not None
         folder = model.files.folder
-        self._dispatcher.flights.engine(model.spec.bundle).send(
-            {
-                "op": "load",
-                "digest": model.spec.digest,
-                "spec": model.spec.to_wire(),
-                "folder": str(folder) if folder else None,
-            }
-        )
+        message = {
+            "op": "load",
+            "digest": model.spec.digest,
+            "spec": model.spec.to_wire(),
+            "folder": str(folder) if folder else None,
+        }
+        try:
+            self._dispatcher.flights.engine(model.spec.bundle).send(message)
+        except Unsendable:
+            self._ledger.release(model.spec.digest)
+            self._fail(model, _load_failed(model, "spec"))
 
     def _unload(self, model: ServedModel, reason: str, now: float) -> None:
         idle_s = round(now - model.last_used, 1)
@@ -274,6 +278,7 @@ def _load_failed(model: ServedModel, kind: str) -> ModelLoadFailed:
     reason, error_class = {
         "memory": ("the device ran out of memory", "OOM"),
         "lost": ("the engine process ended", "ENGINE"),
+        "spec": ("its entry holds a value that no engine can be told", "ENTRY"),
     }.get(kind, ("it cannot be read", "UNKNOWN"))
     return ModelLoadFailed(
         f"model {model.spec.model!r} could not be loaded: {reason}",

@@ -83,7 +83,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["catalog.access.IsAdministrator"],
     "EXCEPTION_HANDLER": "catalog.access.answer_error",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["catalog.parsing.StrictJsonParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
 }
 SPECTACULAR_SETTINGS = {

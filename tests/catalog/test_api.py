@@ -50,6 +50,26 @@ def post(client: Client, path: str, body: Any) -> Any:
     return client.post(path, body, content_type="application/json")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 15_000 + b"]" * 15_000,
+        b'{"entry":' * 15_000 + b"1" + b"}" * 15_000,
+        b'{"name": 1e999}',
+        b'{"name": NaN}',
+        b'{"name": "\\ud800"}',
+        b'{"name": ' + b"9" * 5000 + b"}",
+        b"\xff",
+    ],
+    ids=["lists", "maps", "too large", "no number", "half a pair", "digits", "latin-1"],
+)
+@pytest.mark.parametrize("path", ["/api/models/", "/api/keys/"])
+def test_a_body_that_is_no_strict_json_is_400(api: Client, path: str, body: bytes) -> None:
+    answer = api.post(path, body, content_type="application/json")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+
+
 PATHS = ["/api/models/", "/api/models/org/model/", "/api/keys/"]
 
 

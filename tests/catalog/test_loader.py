@@ -17,6 +17,39 @@ def problems(folder: Path) -> list[str]:
     return caught.value.problems
 
 
+TRAPS = {
+    "alias": ("load: &a {b: 1}\nprofiles: *a\n", "an alias, which is not taken here"),
+    "loop": ("load: &a {b: *a}\n", "an alias, which is not taken here"),
+    "python": ("load: !!python/object/apply:os.getcwd []\n", "could not determine a constructor for the tag"),
+    "no such day": ("description: 2001-02-30\n", "a date, a number or a tagged value"),
+    "no such number": ("budget: !!int ''\n", "a date, a number or a tagged value"),
+    "no such flag": ("pinned: !!bool maybe\n", "a date, a number or a tagged value"),
+    "no such time": ("load: {a: !!timestamp x}\n", "a date, a number or a tagged value"),
+    "endless digits": ("budget: " + "9" * 5000 + "\n", "a date, a number or a tagged value"),
+    "deep": ("load: {a: " + "[" * 3000 + "]" * 3000 + "}\n", "nested too deeply"),
+    "rather deep": ("load: {a: " + "[" * 40 + "]" * 40 + "}\n", "is nested more than 32 deep"),
+    "zero byte": ('description: "a\\0b"\n', "description: holds a character that cannot be stored"),
+    "half a pair": ('description: "\\ud800"\n', "description: holds a character that cannot be stored"),
+    "half a pair inside": ('load: {a: ["\\ud800"]}\n', "load.a[0]: expected text"),
+    "half a pair as key": ('load: {a: {"\\ud800": 1}}\n', "load.a: expected text as key"),
+    "infinity": ("load: {a: .inf}\n", "load.a: expected text, a number"),
+    "nothing": ("load: {a: .nan}\n", "load.a: expected text, a number"),
+    "beyond 64 bits": ("load: {a: 1180591620717411303424}\n", "load.a: expected text, a number"),
+    "beyond every device": ("budget: 1180591620717411303424\n", "budget: expected at most 9007199254740991"),
+    "beyond every width": ("dims: {dense: 1180591620717411303424}\n", "dims.dense: expected at most"),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_what_no_worker_or_database_could_hold_is_refused(folder: Path, name: str) -> None:
+    """One such entry, published, would end every worker that is asked for its model."""
+    lines, problem = TRAPS[name]
+    text = "id: org/model\nfamily: fake\nprimitives: [encode]\noutputs: [dense]\n" + lines
+    (folder / "model.yaml").write_text(text)
+
+    assert any(problem in told for told in problems(folder)), problems(folder)
+
+
 def test_an_entry_becomes_a_model(folder: Path, write: Write) -> None:
     write(
         dims={"dense": 384},

@@ -13,7 +13,7 @@ from typing import Any
 
 from protocol.spec import ModelSpec
 from workers.engine import memory, pipe
-from workers.families import LoadedModel, family
+from workers.families import FAMILIES, LoadedModel, family
 
 log = logging.getLogger("shoal.engine")
 
@@ -111,7 +111,7 @@ class Engine:
 
 
 def _warm(families: list[str]) -> None:
-    for name in families:
+    for name in FAMILIES.keys() & families:
         family(name).warm()
 
 

@@ -11,8 +11,15 @@ _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 18
 
 
+class Unsendable(ValueError):
+    """A message with a value that no frame can hold, such as a number beyond 64 bits or half a surrogate pair."""
+
+
 def frame(message: dict[str, Any]) -> bytes:
-    body = codec.pack(message)
+    try:
+        body = codec.pack(message)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Unsendable(f"a {message['op']} message cannot be packed: {type(error).__name__}") from error
     return _LENGTH.pack(len(body)) + body
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from protocol.errors import ShoalError
+from protocol.errors import ModelLoadFailed, ShoalError
 from protocol.spec import ModelSpec
 
 FAMILIES = {
@@ -88,6 +88,8 @@ class Family(Protocol):
 
 
 def family(name: str) -> Family:
-    """The module of a family. Raises KeyError for an unknown name."""
+    """The module of a family. Raises ModelLoadFailed for an unknown name: gateways do not know which there are."""
+    if name not in FAMILIES:
+        raise ModelLoadFailed(f"this worker has no family {name!r}; it has: {', '.join(sorted(FAMILIES))}")
     module: Family = importlib.import_module(FAMILIES[name])
     return module
