@@ -14,6 +14,9 @@ HEAD_START_S = 0.01
 # of the cost of batches, what lower lanes get at least while more urgent work could fill them all
 LOWER_LANES_SHARE = 1 / 16
 PACE_MEMORY = 0.98
+# forwards that must have been seen before their mean counts as the pace, and how much larger ones it may speak for
+ALIKE_FORWARDS = 5
+ALIKE = 1.2
 
 
 @dataclass(slots=True, eq=False)
@@ -182,6 +185,25 @@ def _ranks(
 
 
 @dataclass(slots=True)
+class Mix:
+    """What a model's batches were made of lately; `estimated` is what gateways took the cost for."""
+
+    items: float = 0.0
+    cost: float = 0.0
+    estimated: float = 0.0
+
+    def observe(self, items: int, cost: int, estimated: float) -> None:
+        self.items = self.items * PACE_MEMORY + items
+        self.cost = self.cost * PACE_MEMORY + cost
+        self.estimated = self.estimated * PACE_MEMORY + estimated
+
+    def full_batch(self, budget: int, max_items: int) -> float:
+        """Cost of a batch that more work could not make larger."""
+        item = self.cost / self.items
+        return max(min(budget, max_items * item), item)
+
+
+@dataclass(slots=True)
 class Pace:
     """Learned time of a forward of one model on one device, as `fixed + rate * cost`, and the budget it allows.
 
@@ -223,6 +245,15 @@ class Pace:
         if line is not None:
             return line[0] + line[1] * cost
         return self.mean_s * max(cost / self.mean_cost, 1.0) if self.weight else None
+
+    def rate(self, cost: float) -> float | None:
+        """Cost a second in forwards of `cost` each; None when unknown."""
+        line = self.line()
+        if line is not None:
+            return cost / max(line[0] + line[1] * cost, 1e-9)
+        if self.weight >= ALIKE_FORWARDS and cost <= ALIKE * self.mean_cost:  # they cannot grow, so they show no line
+            return self.mean_cost / max(self.mean_s, 1e-9)
+        return None
 
     def budget(self, limit: int, target_s: float) -> int:
         """Cost for one batch: the catalog's limit, memory's ceiling, and what runs in about `target_s`."""

@@ -251,7 +251,7 @@ class Dispatcher:
             "leaving_order": self.loading.leaving_order(),
             "thrashing": self.loading.thrashing(now),
             "engines": self.flights.engines(),
-            "models": [model.status(now) for model in self.models.values()],
+            "models": [model.status(now, self._budgets[model.spec.model]) for model in self.models.values()],
             "waiting": len(self.requests.jobs),
             "draining": self.is_draining,
             "counters": dict(self.counters),

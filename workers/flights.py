@@ -113,6 +113,8 @@ class Flights:
         counters["items"] += len(flight.batch)
         counters["cost"] += flight.cost
         flight.model.pace.observe(flight.cost, message["seconds"])
+        estimated = sum(entry.job.estimated_item_cost for entry in flight.batch)
+        flight.model.mix.observe(len(flight.batch), flight.cost, estimated)
         self._dispatcher.requests.collect(flight.batch, message["outputs"], message["seconds"])
 
     def _split(self, flight: Flight, kind: str) -> None:

@@ -40,6 +40,11 @@ class Job:
         return self.request.id
 
     @property
+    def estimated_item_cost(self) -> float:
+        """What the gateway took one of its items for."""
+        return self.request.cost / max(self.request.count, 1)
+
+    @property
     def items_fail_alone(self) -> bool:
         """Whether one bad item leaves the others their results; elsewhere it fails the whole call."""
         return self.request.primitive == "extract"

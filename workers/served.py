@@ -7,7 +7,7 @@ from typing import Any
 from catalog.snapshot import Model
 from protocol.errors import ShoalError
 from protocol.spec import ModelSpec
-from workers.batching import Entry, Pace, Shares, oldest, weighted_age
+from workers.batching import Entry, Mix, Pace, Shares, oldest, weighted_age
 from workers.jobs import Job
 from workers.prepare import Files
 
@@ -42,6 +42,7 @@ class ServedModel:
     loaded_at: float = 0.0
     load_s: float = 0.0
     pace: Pace = field(default_factory=Pace)
+    mix: Mix = field(default_factory=Mix)
     shares: Shares = field(default_factory=Shares)
     arrivals: list[Job] = field(default_factory=list)  # requests waiting for the preparer
     entries: list[Entry] = field(default_factory=list)
@@ -81,7 +82,21 @@ class ServedModel:
             return weighted_age(oldest(waiting, now), now)
         return max((now - job.arrival for job in self.arrivals), default=0.0)
 
-    def status(self, now: float) -> dict[str, Any]:
+    def rate(self, budget: int) -> float | None:
+        """How much of the cost that gateways estimated it does in a second of full batches; None when unknown."""
+        if not self.mix.estimated:
+            return None
+        rate = self.pace.rate(self.mix.full_batch(budget, self.spec.max_items))
+        return rate and rate * self.mix.estimated / self.mix.cost
+
+    def oldest(self) -> dict[str, float]:
+        """When the oldest request that waits here was published, by lane."""
+        found: dict[str, float] = {}
+        for request in (job.request for job in [*self.arrivals, *(entry.job for entry in self.entries)]):
+            found[request.lane] = min(request.published, found.get(request.lane, request.published))
+        return found
+
+    def status(self, now: float, budget: int) -> dict[str, Any]:
         """What the beat says of it."""
         return {
             "model": self.spec.model,
@@ -95,6 +110,8 @@ class ServedModel:
             "idle_s": round(now - self.last_used, 1),
             "load_s": round(self.load_s, 3),
             "pace": self.pace.line(),
+            "rate": self.rate(budget),
+            "oldest": self.oldest(),
             "waiting": len(self.entries) + len(self.arrivals),
             "waiting_cost": sum(entry.cost for entry in self.entries),
             "largest_batch": {"items": self.largest[0], "cost": self.largest[1]},

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.batching import Entry, Pace, batch_cost, form_batch, weighted_age
+from workers.batching import Entry, Mix, Pace, batch_cost, form_batch, weighted_age
 from workers.families import Prepared
 
 
@@ -103,3 +103,26 @@ def test_the_budget_stays_lowered_after_an_out_of_memory() -> None:
     pace.lower(4000)
     pace.observe(cost=1000, seconds=0.001)
     assert pace.budget(8192, target_s=0.25) == 2000
+
+
+def test_the_rate_is_that_of_the_batches_asked_about() -> None:
+    pace = Pace()
+    assert pace.rate(100) is None
+    for cost in (100, 400, 200, 800):
+        pace.observe(cost, seconds=0.05 + cost * 0.0005)
+    assert pace.rate(900) == pytest.approx(900 / 0.5)
+
+
+def test_forwards_that_are_all_alike_show_the_rate_of_their_own_size_only() -> None:
+    pace = Pace()
+    for _ in range(10):
+        pace.observe(cost=10, seconds=0.5)
+    assert pace.rate(10) == pytest.approx(20.0)
+    assert pace.rate(100) is None
+
+
+@pytest.mark.parametrize(("budget", "max_items", "cost"), [(1000, 4, 40), (25, 4, 25), (5, 4, 10)])
+def test_a_full_batch_is_bounded_by_cost_and_by_items(budget: int, max_items: int, cost: int) -> None:
+    mix = Mix()
+    mix.observe(items=2, cost=20, estimated=30.0)
+    assert mix.full_batch(budget, max_items) == cost

@@ -157,6 +157,24 @@ def test_under_saturation_the_other_model_still_gets_its_turn(start: Start, outb
     assert all(reply.error is None for reply in outbox.wait_for(flood))
 
 
+def test_the_beat_tells_the_rate_in_the_cost_that_gateways_estimate(start: Start, outbox: RecordingOutbox) -> None:
+    """Four items a forward, and each is two words where its gateway took it for one."""
+    model = fake_model("org/a", forward_s=0.05, max_items=4)
+    dispatcher = start(model)
+    outbox.wait_for(submit(dispatcher, *(delivery(model, "two words") for _ in range(60))))
+    until(lambda: bool(model_status(dispatcher, "org/a")["rate"]))
+    assert model_status(dispatcher, "org/a")["rate"] == pytest.approx(4 / 0.05, rel=0.2)
+
+
+def test_the_beat_tells_since_when_work_waits_by_lane(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", load_s=1.5)
+    dispatcher = start(model)
+    first, *_ = deliveries = [delivery(model, "a", lane="bulk"), delivery(model, "b", lane="bulk")]
+    submit(dispatcher, *deliveries)
+    until(lambda: bool(model_status(dispatcher, "org/a").get("oldest")))
+    assert model_status(dispatcher, "org/a")["oldest"] == {"bulk": first.request.published}
+
+
 def test_a_key_that_floods_keeps_no_other_key_waiting(start: Start, outbox: RecordingOutbox) -> None:
     model = fake_model("org/a", forward_s=0.02)
     dispatcher = start(model, budget=2)
