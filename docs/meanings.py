@@ -13,7 +13,7 @@ ERRORS = {
     "MethodNotAllowed": "The path is right, the method is not; `Allow` names those that are.",
     "TaskFinished": "The task has ended, so it cannot be cancelled.",
     "Cancelled": "The task was cancelled before it ran.",
-    "TooManyRequests": "The key has used its share for now.",
+    "TooManyRequests": "By what waits in front of it the call would miss its deadline.",
     "InferenceError": "The forward failed; the message holds no internals.",
     "NonFiniteOutput": "The model gave NaN or infinity for this item.",
     "WorkerLost": "The request was started three times and each time its worker vanished.",

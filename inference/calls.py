@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.keys import KeyRecord
+from protocol import names
 from protocol.messages import Payload, Request
 from protocol.spec import ModelSpec
 
@@ -32,6 +33,10 @@ class Accepted:
     spec: ModelSpec
     request: Request
     payload: Payload
+
+    @property
+    def queue(self) -> str:
+        return names.queue(self.spec.pool, self.spec.model, self.request.lane)
 
 
 @dataclass(frozen=True, slots=True)

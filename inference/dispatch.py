@@ -1,6 +1,7 @@
 """A call's way through the gateway: from what a dialect parsed, onto the model's queue, and back with the reply.
 
     accept          which model and options are meant, may this caller, what will it cost     400 403 404
+    admit           would it be answered in time                                               429
     send            publish the request; a large payload goes into the blob store              503
     wait_for_reply  until the mailbox has it, its deadline passes, or waiting makes no sense   503 504
 
@@ -16,6 +17,7 @@ import msgpack
 
 from catalog.snapshot import Resolved, Snapshot
 from inference import metrics
+from inference.admission import admit
 from inference.calls import Accepted, Call, Outcome
 from inference.cold import Patience, next_look, reason_to_stop
 from inference.gateway import Gateway
@@ -39,7 +41,8 @@ async def run(gateway: Gateway, call: Call) -> Outcome:
     with metrics.measure(call.primitive) as measured:
         accepted = accept(gateway, call, reply=gateway.mailbox.key)
         measured.model = accepted.spec.model
-        with gateway.mailbox.expect(call.id) as waiting:
+        admit(gateway.queues, accepted)
+        with gateway.mailbox.expect(call.id) as waiting, gateway.queues.awaiting(accepted):
             try:
                 await send(gateway, accepted)
                 reply = await wait_for_reply(gateway, accepted, waiting)
@@ -58,6 +61,7 @@ async def submit(gateway: Gateway, call: Call) -> Accepted:
     with metrics.measure(call.primitive) as measured:
         accepted = accept(gateway, call, store=True)
         measured.model = accepted.spec.model
+        admit(gateway.queues, accepted)
         await gateway.tasks.add(accepted)
         try:
             await send(gateway, accepted)
@@ -128,8 +132,8 @@ async def send(gateway: Gateway, accepted: Accepted) -> None:
     body = _body({"model": request.model, "items": payload.items, "options": payload.options})
     if len(body) > blobs.INLINE_BYTES:
         body = _body({"model": request.model, "blob": await gateway.payloads.keep(request, payload)})
-    queue = names.queue(accepted.spec.pool, accepted.spec.model, request.lane)
-    await gateway.publisher.publish(request, queue, accepted.spec.pool, body)
+    await gateway.publisher.publish(request, accepted.queue, accepted.spec.pool, body)
+    gateway.queues.published(accepted)
 
 
 def _body(arguments: Mapping[str, Any]) -> bytes:

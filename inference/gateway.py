@@ -18,6 +18,7 @@ from inference.fleet import FleetReader
 from inference.mailbox import Mailbox
 from inference.payloads import PayloadStore
 from inference.publisher import Publisher
+from inference.queues import QueueReader
 from inference.tasks import TaskStore
 from inference.usage import Record, UsageMeter
 
@@ -83,6 +84,7 @@ class Gateway:
         self.publisher = Publisher(broker_url, redis_url, limits.max_pending, self.mailbox.fail)
         self.cancels = Cancels(self.redis)
         self.fleet = FleetReader(self.redis)
+        self.queues = QueueReader(self.redis, broker_url, lambda: self.catalog.current, lambda: self.fleet.current)
         self.tasks = TaskStore(self.redis, limits.task_ttl_s)
         self.payloads = PayloadStore(self.redis, data_dir / "blobs")
         self.usage = UsageMeter(record_usage)
@@ -91,7 +93,7 @@ class Gateway:
     async def start(self) -> None:
         """The followers take their first look before the first call comes; all else connects in its own time."""
         self.publisher.start()
-        for run in (self.mailbox.run, self.fleet.run, self.cancels.run, self.usage.run):
+        for run in (self.mailbox.run, self.fleet.run, self.queues.run, self.cancels.run, self.usage.run):
             self._background.append(asyncio.create_task(_keep_running(run)))
         await asyncio.gather(asyncio.to_thread(self.catalog.start), asyncio.to_thread(self.keys.start))
 
@@ -101,6 +103,7 @@ class Gateway:
         await self.cancels.flush()
         await self.usage.hand_over()
         await self.publisher.stop()
+        await self.queues.close()
         await self.redis.aclose()
 
 

@@ -6,7 +6,7 @@ that a scrape of any of them shows the sum of all.
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import (
@@ -21,9 +21,11 @@ from prometheus_client import (
     values,
 )
 
+from inference.backlog import Backlog
 from inference.calls import Outcome
 from inference.fleet import Fleet
 from inference.fleet_metrics import FleetCollector
+from inference.queue_metrics import QueueCollector
 from protocol.errors import ShoalError
 
 disable_created_metrics()  # they would double the number of series
@@ -36,6 +38,8 @@ ERRORS = Counter("shoal_errors", "Errors answered, by code.", ("route", "code"))
 CALLS = Counter("shoal_calls", "Calls that reached dispatch.", ("primitive", "model", "outcome"))
 ITEMS = Counter("shoal_items", "Items answered.", ("primitive", "model"))
 TOKENS = Counter("shoal_tokens", "Tokens that models read.", ("primitive", "model"))
+REFUSED = Counter("shoal_calls_refused", "Calls refused because they could not be answered in time.", ("model", "lane"))
+REFUSED_COST = Counter("shoal_refused_cost", "Their cost.", ("model", "lane"))
 TRUNCATED = Counter("shoal_inputs_truncated", "Items that were cut to their model's length.", ("model",))
 IN_FLIGHT = Gauge("shoal_calls_in_flight", "Calls being dispatched.", ("primitive",), multiprocess_mode="livesum")
 CALL_SECONDS = Histogram("shoal_call_seconds", "Time in dispatch.", ("primitive", "model"), buckets=_SECONDS)
@@ -84,7 +88,7 @@ def _count_outcome(primitive: str, model: str, outcome: Outcome) -> None:
         TRUNCATED.labels(model).inc(truncated)
 
 
-def exposition(fleet: Fleet) -> bytes:
+def exposition(fleet: Fleet, backlogs: Sequence[Backlog]) -> bytes:
     """All of it as Prometheus text; where processes share their numbers, the sum of all."""
     registry: CollectorRegistry = REGISTRY
     if values.ValueClass is not values.MutexValue:
@@ -92,4 +96,5 @@ def exposition(fleet: Fleet) -> bytes:
         multiprocess.MultiProcessCollector(registry)
     workers = CollectorRegistry()
     workers.register(FleetCollector(fleet))
+    workers.register(QueueCollector(backlogs))
     return generate_latest(registry) + generate_latest(workers)

@@ -130,6 +130,31 @@ class TaskSchema(fields.Serializer[Any]):
     error = fields.JSONField(required=False)
 
 
+class CountsSchema(fields.Serializer[Any]):
+    requests = fields.IntegerField()
+    items = fields.IntegerField()
+    cost = fields.IntegerField(help_text="As gateways estimate it, in padded-token equivalents.")
+
+
+class QueueSchema(CountsSchema):
+    model = fields.CharField()
+    lane = fields.ChoiceField(LANES)
+    pool = fields.CharField()
+    queue = fields.CharField(help_text="Its name at the broker.")
+    state = fields.CharField(help_text="The model's, as in `/v1/models`.")
+    workers = fields.IntegerField(help_text="That have the model loaded.")
+    at_broker = CountsSchema()
+    held = CountsSchema(help_text="By workers, running work included.")
+    oldest_s = fields.FloatField(allow_null=True, help_text="Age of the oldest request that waits.")
+    predicted_wait_s = fields.FloatField(allow_null=True, help_text="Of a request that comes now; null: not known.")
+
+
+class QueuesSchema(fields.Serializer[Any]):
+    object = fields.CharField()
+    age_s = fields.FloatField(allow_null=True, help_text="How long ago the gateway looked.")
+    data = QueueSchema(many=True)  # type: ignore[assignment]  # the metaclass takes fields out of the class
+
+
 class ErrorSchema(fields.Serializer[Any]):
     error = fields.JSONField(help_text="`code`, `message`, and where it helps `param` and `retry_after`.")
 
@@ -140,7 +165,7 @@ _ERRORS = {
     403: OpenApiResponse(ErrorSchema, "The key may not do this."),
     404: OpenApiResponse(ErrorSchema, "No such model, task or path."),
     413: OpenApiResponse(ErrorSchema, "The body is too large."),
-    429: OpenApiResponse(ErrorSchema, "Too many calls."),
+    429: OpenApiResponse(ErrorSchema, "It would not be answered in time; `Retry-After` says when it would."),
     500: OpenApiResponse(ErrorSchema, "The forward failed."),
     502: OpenApiResponse(ErrorSchema, "The model cannot be loaded."),
     503: OpenApiResponse(ErrorSchema, "Not now; `Retry-After` says when to try again."),
@@ -191,6 +216,9 @@ LIST_MODELS = extend_schema(
 )
 GET_MODEL = extend_schema(
     operation_id="get_model", tags=_MODELS, auth=_KEY, responses={200: OpenApiTypes.OBJECT, **_FOUND}
+)
+LIST_QUEUES = extend_schema(
+    operation_id="list_queues", tags=_MODELS, auth=_KEY, responses={200: QueuesSchema, 401: _ERRORS[401]}
 )
 LIVE = extend_schema(tags=_PROBES, auth=[], responses={(200, "text/plain"): str})
 READY = extend_schema(

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from inference.views import calls, models, probes, tasks
+from inference.views import calls, models, probes, queues, tasks
 
 urlpatterns = [
     path("v1/encode/<path:model>", calls.encode),
@@ -11,6 +11,7 @@ urlpatterns = [
     path("v1/tasks/<str:task_id>", tasks.task),
     path("v1/models", models.models),
     path("v1/models/<path:model>", models.model),
+    path("v1/queues", queues.queues),
     path("healthz", probes.healthz),
     path("livez", probes.livez),
     path("readyz", probes.readyz),

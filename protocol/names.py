@@ -58,5 +58,10 @@ def attempts(request_id: str) -> str:
     return f"{PREFIX}attempts:{request_id}"
 
 
+def published(queue: str) -> str:
+    """A hash of what gateways ever published to a queue: messages, items, cost; it only grows."""
+    return f"{PREFIX}published:{queue}"
+
+
 def blob(blob_id: str) -> str:
     return f"{PREFIX}blob:{blob_id}"

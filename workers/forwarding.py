@@ -30,6 +30,7 @@ from workers.receipts import Receipt
 log = logging.getLogger("shoal.forwarding")
 
 WAKE_LENGTH = 256
+COUNTS_KEPT_S = 86400
 _PERSISTENT = 2
 
 
@@ -79,8 +80,7 @@ class Forwarding:
         receipt: Receipt = delivery.receipt
         given = arguments(receipt.message, self.max_bytes)
         translated = translate(receipt.message.headers, given, self.catalog(), self.ttl_s)
-        # Before it is published: a worker that misses the wake-up finds the queue by its demand.
-        self.state.zadd(names.DEMAND, {translated.queue: time.time()})
+        self._count(translated)
         self._publish(translated)
         self.bridge.put(partial(self.custody.drop, receipt))
         try:
@@ -88,6 +88,16 @@ class Forwarding:
             self.state.xadd(names.wake_stream(translated.pool), wake, maxlen=WAKE_LENGTH)
         except redis.RedisError as error:
             log.warning("workers were not woken", extra={"error": type(error).__name__})
+
+    def _count(self, translated: Translated) -> None:
+        """Before it is published: a worker that misses the wake-up finds the queue by its demand."""
+        request, counts = translated.request, names.published(translated.queue)
+        with self.state.pipeline(transaction=False) as pipe:
+            pipe.zadd(names.DEMAND, {translated.queue: time.time()})
+            for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
+                pipe.hincrby(counts, field, count)
+            pipe.expire(counts, COUNTS_KEPT_S)
+            pipe.execute()
 
     def _publish(self, translated: Translated) -> None:
         request, payload = translated.request, translated.payload

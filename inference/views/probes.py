@@ -11,6 +11,7 @@ from inference.hot import HotRequest, hot
 from inference.metrics import exposition
 from inference.responses import json_response, respond
 from inference.schema import HEALTH, HIDDEN, LIVE, METRICS, READY
+from inference.views import queues
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -52,7 +53,7 @@ async def health(request: HotRequest) -> HttpResponse:
 @hot(is_open=True, get=METRICS)
 async def metrics(request: HotRequest) -> HttpResponse:
     """Prometheus text."""
-    return respond(exposition(request.gateway.fleet.current), CONTENT_TYPE_LATEST)
+    return respond(exposition(request.gateway.fleet.current, queues.current(request.gateway)), CONTENT_TYPE_LATEST)
 
 
 def unready(gateway: Gateway, now: float) -> list[dict[str, str]]:

@@ -65,6 +65,7 @@ class WorkerDouble:
         self.answer: Answer = encode
         self.received: list[Received] = []
         self.is_beating = True
+        self.held: dict[str, Any] = {}  # by queue
         self.states: dict[str, Any] = {spec.digest: _state(spec.model, spec.digest) for spec in models}
         self._redis: Any = redis.Redis.from_url(redis_url)
         self._folder = folder
@@ -94,6 +95,7 @@ class WorkerDouble:
             "engines": [{"bundle": "base", "pid": 2}],
             "models": list(self.states.values()),
             "counters": {"forwards": len(self.received)},
+            "queues": self.held,
             "draining": False,
         }
         self._redis.set(names.worker("double-1"), json.dumps(beat), ex=5)

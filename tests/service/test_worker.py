@@ -45,6 +45,14 @@ def test_a_plain_client_gets_the_native_body(fleet: Fleet, services: Services) -
     assert np.allclose(result["items"][0]["dense"]["values"], vector("hi", 8))
 
 
+def test_a_plain_clients_task_is_counted_as_published(fleet: Fleet, gateway: Gateway, services: Services) -> None:
+    fleet.start()
+    arguments = {"model": "fake/echo", "items": ["hi", "ho"]}
+    plain_client(services).send_task("shoal.encode", kwargs=arguments, queue="shoal").get(timeout=20)
+    counts = gateway.redis.hgetall(names.published(gateway.queue(MODEL)))
+    assert counts == {b"messages": b"1", b"items": b"2", b"cost": b"4"}
+
+
 @pytest.mark.parametrize(
     ("task", "arguments", "code", "said"),
     [
