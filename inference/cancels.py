@@ -49,10 +49,14 @@ class Cancels:
 
 
 async def send_cancels(redis: Redis, batch: list[tuple[str, str]]) -> None:
-    """`batch` holds pool and request id. Workers hear of it at once; those that start later find it in the zset."""
+    """`batch` holds pool and request id. Workers hear of it at once; those that start later find it in the zset.
+
+    A payload that was put aside is needed no more.
+    """
     now = time.time()
     async with redis.pipeline(transaction=False) as pipe:
         for pool, request_id in batch:
             pipe.xadd(names.wake_stream(pool), {"c": request_id}, maxlen=STREAM_LENGTH)
+            pipe.unlink(names.blob(request_id))
         pipe.zadd(names.CANCELLED, {request_id: now for _, request_id in batch})
         await pipe.execute()

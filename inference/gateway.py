@@ -93,7 +93,14 @@ class Gateway:
     async def start(self) -> None:
         """The followers take their first look before the first call comes; all else connects in its own time."""
         self.publisher.start()
-        for run in (self.mailbox.run, self.fleet.run, self.queues.run, self.cancels.run, self.usage.run):
+        for run in (
+            self.mailbox.run,
+            self.fleet.run,
+            self.queues.run,
+            self.cancels.run,
+            self.usage.run,
+            self.payloads.run,
+        ):
             self._background.append(asyncio.create_task(_keep_running(run)))
         await asyncio.gather(asyncio.to_thread(self.catalog.start), asyncio.to_thread(self.keys.start))
 

@@ -1,6 +1,8 @@
 """Puts payloads aside that are too large for the broker; `protocol.blobs` says where each belongs."""
 
 import asyncio
+import logging
+import math
 import time
 from pathlib import Path
 
@@ -8,8 +10,15 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from protocol import blobs
-from protocol.errors import QueueUnavailable
+from protocol.errors import QueueFull, QueueUnavailable
 from protocol.messages import Payload, Request
+
+log = logging.getLogger("shoal.payloads")
+
+
+SWEEP_S = 60.0
+LOOK_S = 1.0  # how old Redis' word about its memory may be
+MOST = 0.75  # of Redis' memory: what is left is for replies, results and messages, without which nothing ends
 
 
 class PayloadStore:
@@ -18,6 +27,17 @@ class PayloadStore:
     def __init__(self, redis: Redis, folder: Path) -> None:
         self._redis = redis
         self._folder = folder
+        self._is_full = False
+        self._looked = float("-inf")
+
+    async def run(self) -> None:
+        """Sweep files whose requests nobody answered."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                await asyncio.to_thread(blobs.sweep, self._folder, time.time())
+            except OSError as error:
+                log.warning("payloads not swept", extra={"error": error.strerror})
 
     async def keep(self, request: Request, payload: Payload) -> str:
         data = blobs.pack_payload(payload)
@@ -28,7 +48,17 @@ class PayloadStore:
             if key is None:
                 await asyncio.to_thread(blobs.write_file, self._folder, ref, data)
             else:
+                await self._look()
                 await self._redis.set(key, data, ex=max(int(expires - time.time()), 1))
         except (RedisError, OSError) as error:
             raise QueueUnavailable("the payload could not be stored for the worker") from error
         return ref
+
+    async def _look(self) -> None:
+        """Raises QueueFull while Redis has little memory left."""
+        if time.monotonic() - self._looked > LOOK_S:
+            self._looked = time.monotonic()
+            memory = await self._redis.info("memory")
+            self._is_full = memory["used_memory"] > MOST * (memory.get("maxmemory") or math.inf)
+        if self._is_full:
+            raise QueueFull("Redis has no room for large payloads now")

@@ -58,9 +58,18 @@ def fetch(ref: str, folder: Path, get: Callable[[str], bytes | None]) -> bytes:
     return data
 
 
+def drop(ref: str, folder: Path, delete: Callable[[str], object]) -> None:
+    """Forget a payload whose request was answered; `delete` removes a Redis key."""
+    key = redis_key(ref)
+    if key is not None:
+        delete(key)
+    else:
+        (folder / _file_name(ref)).unlink(missing_ok=True)
+
+
 def sweep(folder: Path, now: float) -> None:
     """Remove files whose time has passed; several processes may sweep at once."""
-    for path in folder.iterdir():
+    for path in folder.iterdir() if folder.is_dir() else ():
         expires = path.name.partition("-")[0]
         if expires.isdigit() and int(expires) < now:
             path.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """A message's body, decoded late and without trust."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from protocol import blobs
 from protocol.errors import InputTooLong, InvalidInput, TransportFailure
 from protocol.messages import Payload
 from workers.receipts import Receipt
+
+log = logging.getLogger("shoal.bodies")
 
 # whatever a deserializer raises on bytes that are not what they claim to be
 _UNREADABLE = (
@@ -32,13 +35,24 @@ class BodyReader:
 
     folder: Path  # of blobs kept in files
     get: Callable[[str], bytes | None]  # reads a Redis key
+    delete: Callable[[str], object]  # removes one
     max_bytes: int
 
     def load(self, receipt: Receipt) -> Payload:
         """The payload of a request, wherever it is. Raises InvalidInput, Expired, TransportFailure."""
-        payload = self._payload(arguments(receipt.message, self.max_bytes))
+        given = arguments(receipt.message, self.max_bytes)
+        payload = self._payload(given)
+        receipt.blob = given.get("blob")
         receipt.item_ids = tuple(item.get("id") for item in payload.items)
         return payload
+
+    def forget(self, receipt: Receipt) -> None:
+        """Its answer is written, so nobody needs the payload again. What fails here ends by its own expiry."""
+        if receipt.blob is not None and receipt.blob.endswith(receipt.id):  # and not one that others wait for
+            try:
+                blobs.drop(receipt.blob, self.folder, self.delete)
+            except (redis.RedisError, OSError) as error:
+                log.warning("payload not dropped", extra={"request_id": receipt.id, "error": type(error).__name__})
 
     def _payload(self, given: Mapping[str, Any]) -> Payload:
         if "blob" not in given:

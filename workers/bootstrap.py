@@ -74,6 +74,7 @@ def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) ->
     runtime.intake = Intake(runtime.outbox)
     runtime.desk = _desk(app, config, runtime)
     runtime.outbox.on_redelivered_end = runtime.on_redelivered_end
+    runtime.outbox.on_written = runtime.desk.bodies.forget
     runtime.wake = Wake(
         settings.SHOAL_REDIS_URL, config.pool, runtime.cancelled, runtime.on_queues, runtime.dispatcher.cancel
     )
@@ -109,7 +110,9 @@ def _desk(app: Any, config: WorkerConfig, runtime: Runtime) -> Desk:
         cancel=runtime.dispatcher.cancel,
         outbox=runtime.outbox,
         custody=runtime.custody,
-        bodies=BodyReader(settings.SHOAL_DATA / "blobs", _reader(state), settings.SHOAL_MAX_BODY_BYTES),
+        bodies=BodyReader(
+            settings.SHOAL_DATA / "blobs", _reader(state), state.unlink, max_bytes=settings.SHOAL_MAX_BODY_BYTES
+        ),
         intake=runtime.intake,
         forwarding=forwarding,
         redelivery=Redelivery(state, runtime.bridge, runtime.custody, runtime.submit, settings.SHOAL_TASK_TTL_S),

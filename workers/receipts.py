@@ -21,6 +21,7 @@ class Receipt:
     redelivered: bool = False
     is_counted: bool = False  # this delivery is on the request's attempt counter
     item_ids: tuple[str | None, ...] = ()  # the items' own, for a stored result
+    blob: str | None = None  # reference of a payload that waited in the blob store
     error: str | None = None  # code of the answer; None: it went well
     forward_s: float = 0.0
     time_start: float | None = None

@@ -79,6 +79,7 @@ class Outbox:
         self._waiting: queue.SimpleQueue[Answer | Started | Uncounted | threading.Event] = queue.SimpleQueue()
         self._gives_up = threading.Event()
         self.on_redelivered_end: Callable[[str], None] = lambda request_id: None
+        self.on_written: Callable[[Receipt], None] = lambda receipt: None
         self._thread = threading.Thread(target=self._run, name="replies", daemon=True)
 
     def start(self) -> None:
@@ -131,6 +132,8 @@ class Outbox:
         notes = [entry for entry in burst if isinstance(entry, Started | Uncounted)]
         if (letters or notes) and self._write_for_sure(letters, notes):
             self._bridge.put(partial(self._custody.settle, [letter.receipt for letter in letters]))
+            for letter in letters:
+                self.on_written(letter.receipt)
         for entry in burst:
             if isinstance(entry, threading.Event):
                 entry.set()

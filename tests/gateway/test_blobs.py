@@ -38,6 +38,16 @@ def test_payload_that_is_gone_is_expired(tmp_path: Path) -> None:
             blobs.fetch(ref, tmp_path, nothing)
 
 
+def test_dropped_payload_is_gone(tmp_path: Path) -> None:
+    kept, ref = {f"shoal:blob:{ID}": b"data"}, blobs.reference(ID, 9 << 20, time.time() + 60)
+    blobs.write_file(tmp_path, ref, b"data")
+    blobs.drop(ref, tmp_path, kept.pop)
+    blobs.drop(ref, tmp_path, kept.pop)
+    blobs.drop(f"redis:{ID}", tmp_path, kept.pop)
+    assert list(tmp_path.iterdir()) == []
+    assert kept == {}
+
+
 def test_expired_files_are_swept_at_the_next_write(tmp_path: Path) -> None:
     old = blobs.reference(ID, 9 << 20, time.time() - 1)
     blobs.write_file(tmp_path, old, b"old")

@@ -7,11 +7,13 @@ import httpx
 import msgpack
 import numpy as np
 import pytest
+import redis
 
+from protocol import names
 from protocol.errors import InputTooLong, NonFiniteOutput
 from protocol.replies import Reply
-from tests.gateway.conftest import limits
-from tests.gateway.double import DIMS, Received, WorkerDouble, encode, encoded, failing, quantised
+from tests.gateway.conftest import limits, until
+from tests.gateway.double import DIMS, Received, WorkerDouble, encode, encoded, failing, quantised, silent
 from workers.families.fake import vector
 
 PATH = "/v1/encode/acme/fake"
@@ -239,6 +241,32 @@ async def test_large_payload_takes_the_blob_store(client: httpx.AsyncClient, wor
     assert set(worker.received[0].body[1]) == {"model", "blob"}
     assert worker.received[0].payload.items == [{"id": "big", "text": text}]
     assert response.json()["usage"]["input_tokens"] == size // 2
+
+
+@limits(request_timeout_s=0.5)
+async def test_payload_that_nobody_waits_for_is_dropped(
+    client: httpx.AsyncClient, worker: WorkerDouble, redis_url: str
+) -> None:
+    worker.answer = silent
+    assert (await client.post(PATH, json={"items": ["w " * 100_000]})).status_code == 504
+    with redis.Redis.from_url(redis_url) as server:
+        await until(lambda: not server.exists(names.blob(worker.received[0].request.id)))
+
+
+async def test_large_payloads_wait_while_redis_is_nearly_full(
+    client: httpx.AsyncClient, worker: WorkerDouble, redis_url: str
+) -> None:
+    """What room is left is for replies and small calls."""
+    with redis.Redis.from_url(redis_url) as server:
+        server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.2))
+        try:
+            large = await client.post(PATH, json={"items": ["w " * 50_000]})
+            small = await client.post(PATH, json={"items": ["w"]})
+        finally:
+            server.config_set("maxmemory", 0)
+    assert (large.status_code, large.json()["error"]["code"]) == (503, "QUEUE_FULL")
+    assert large.headers["Retry-After"]
+    assert small.status_code == 200
 
 
 @limits(max_body_bytes=16 << 20)
