@@ -17,7 +17,7 @@ class WorkerConfig:
     models_folder: Path | None = None  # operator's weights, <folder>/<org>/<name>
     offline: bool = False  # never touch the network
     threads: int = 2  # for forwards on a CPU
-    budget: int = 8192  # cost per batch where the catalog names none
+    budget: int = 4096  # cost per batch where the catalog names none and nothing is learned yet
     target_s: float = 0.25  # longest forward the learned budget aims at
     depth: int = 1  # batches at the engine at once: two on a GPU hide the launch, one on a CPU
     loads_at_once: int = 2

@@ -21,6 +21,7 @@ class Job:
     deliveries: list[Delivery]  # more than one when the broker delivered the same request again
     arrival: float
     expires: float  # both by the dispatcher's clock
+    waited_s: float = 0.0  # at the broker, before it arrived
     preparer: Preparer | None = None
     options: dict[str, Any] = field(default_factory=dict)
     prepared: list[Prepared | ShoalError] = field(default_factory=list)
@@ -62,8 +63,9 @@ class Job:
         return self.missing == 0
 
     def timing(self, now: float) -> dict[str, float]:
-        """Milliseconds spent in this worker's stages; a job that was not launched has queued until `now`."""
-        queued = (now if self.launched is None else self.launched) - self.arrival - self.prepare_s
+        """Milliseconds at the broker and in this worker's stages; who was not launched has queued until `now`."""
+        here = (now if self.launched is None else self.launched) - self.arrival - self.prepare_s
+        queued = self.waited_s + here
         return {
             "queue": max(queued, 0.0) * 1e3,
             "prepare": self.prepare_s * 1e3,

@@ -34,7 +34,9 @@ class Requests:
         if request.id in self.jobs:
             self.jobs[request.id].deliveries.append(delivery)  # redelivered to us while we still work on it
             return
-        job = Job([delivery], arrival=now, expires=now + request.deadline - self._dispatcher.outside.wall())
+        wall = self._dispatcher.outside.wall()
+        job = Job([delivery], arrival=now, expires=now + request.deadline - wall)
+        job.waited_s = max(wall - request.published, 0.0)
         self.jobs[request.id] = job
         if self._dispatcher.is_draining:
             self.give_back([job])

@@ -1,5 +1,6 @@
 """The dispatcher with real engine processes and the fake family; no broker, no torch."""
 
+import dataclasses
 import os
 import signal
 import time
@@ -315,3 +316,12 @@ def test_the_beat_names_who_would_leave_first(start: Start, outbox: RecordingOut
     for model in (first, second, first):
         outbox.wait_for(submit(dispatcher, delivery(model, "hello")))
     until(lambda: dispatcher.status()["leaving_order"] == ["org/b", "org/a"])
+
+
+def test_time_spent_at_the_broker_counts_as_queued(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a")
+    dispatcher = start(model)
+    late = delivery(model, "hello")
+    late.request = dataclasses.replace(late.request, published=late.request.published - 3.0)
+    (reply,) = outbox.wait_for(submit(dispatcher, late))
+    assert reply.timing["queue"] >= 3000
