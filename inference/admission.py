@@ -20,13 +20,13 @@ def admit(queues: QueueReader, accepted: Accepted) -> None:
     if forecast is None:
         return
     ahead = queues.ahead(spec, request.lane, forecast)
-    wait_s, left_s = forecast.wait_s(ahead + request.cost), request.deadline - time.time()
-    if ahead <= 0 or wait_s <= left_s:
+    answer_s, left_s = forecast.answer_s(ahead, request.cost), request.deadline - time.time()
+    if ahead <= 0 or answer_s <= left_s:
         return
     queues.refused(accepted.queue)
     metrics.REFUSED.labels(spec.model, request.lane).inc()
     metrics.REFUSED_COST.labels(spec.model, request.lane).inc(request.cost)
     raise TooManyRequests(
-        f"model {spec.model!r} would take about {wait_s:.1f} s to answer; the call has {max(left_s, 0.0):.1f} s left",
-        retry_after=retry_after(wait_s - left_s),
+        f"model {spec.model!r} would take about {answer_s:.1f} s to answer; the call has {max(left_s, 0.0):.1f} s left",
+        retry_after=retry_after(answer_s - left_s),
     )

@@ -26,10 +26,15 @@ class Forecast:
     ahead: float = 0.0  # cost of the model's own work that is as urgent
     beside_s: float = 0.0  # the least that one of its workers needs for other models
     load_s: float = 0.0  # until one of them has it loaded
+    batch_s: float = 0.0  # time of a full batch
 
-    def wait_s(self, cost: float) -> float:
+    def wait_s(self, ahead: float) -> float:
         """Seconds until so much of the model's work is done."""
-        return self.load_s + self.beside_s + cost / self.rate
+        return self.load_s + self.beside_s + ahead / self.rate
+
+    def answer_s(self, ahead: float, cost: float) -> float:
+        """Seconds until a request of this cost is answered: when its batch is done, and in that it is not alone."""
+        return self.wait_s(ahead) + max(cost / self.rate, self.batch_s)
 
 
 def retry_after(over_s: float) -> float:
@@ -81,6 +86,7 @@ def _in_lane(served: Sequence[_Served], ahead: Mapping[str, float]) -> Iterator[
                 ahead=ahead[model],
                 beside_s=max(min(busy_s[worker] for worker in one.workers) - own_s[model], 0.0),
                 load_s=min(_load_s(state) for state in one.workers.values()),
+                batch_s=max(float(state.get("batch_s") or 0.0) for state in one.workers.values()),
             ),
         )
 

@@ -191,11 +191,19 @@ class Mix:
     items: float = 0.0
     cost: float = 0.0
     estimated: float = 0.0
+    forward_s: float = 0.0
+    device_s: float = 0.0  # the same with the ways to the engine and back
 
-    def observe(self, items: int, cost: int, estimated: float) -> None:
+    def observe(self, items: int, cost: int, estimated: float, forward_s: float, device_s: float) -> None:
         self.items = self.items * PACE_MEMORY + items
         self.cost = self.cost * PACE_MEMORY + cost
         self.estimated = self.estimated * PACE_MEMORY + estimated
+        self.forward_s = self.forward_s * PACE_MEMORY + forward_s
+        self.device_s = self.device_s * PACE_MEMORY + max(device_s, forward_s)
+
+    def estimated_rate(self, rate: float) -> float:
+        """What a rate of cost per second of forwards is in estimated cost per second of the device's time."""
+        return rate * self.estimated / self.cost * self.forward_s / max(self.device_s, 1e-9)
 
     def full_batch(self, budget: int, max_items: int) -> float:
         """Cost of a batch that more work could not make larger."""

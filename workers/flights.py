@@ -45,6 +45,7 @@ class Flights:
         self._engines: dict[str, Engine] = {}
         self._flights: dict[int, Flight] = {}
         self._ids = itertools.count(1)
+        self._landed = 0.0  # when a batch last came back
 
     @property
     def has_room(self) -> bool:
@@ -114,7 +115,9 @@ class Flights:
         counters["cost"] += flight.cost
         flight.model.pace.observe(flight.cost, message["seconds"])
         estimated = sum(entry.job.estimated_item_cost for entry in flight.batch)
-        flight.model.mix.observe(len(flight.batch), flight.cost, estimated)
+        device_s = self._dispatcher.clock() - max(flight.launched, self._landed)
+        flight.model.mix.observe(len(flight.batch), flight.cost, estimated, message["seconds"], device_s)
+        self._landed = self._dispatcher.clock()
         self._dispatcher.requests.collect(flight.batch, message["outputs"], message["seconds"])
 
     def _split(self, flight: Flight, kind: str) -> None:

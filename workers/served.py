@@ -82,12 +82,13 @@ class ServedModel:
             return weighted_age(oldest(waiting, now), now)
         return max((now - job.arrival for job in self.arrivals), default=0.0)
 
-    def rate(self, budget: int) -> float | None:
-        """How much of the cost that gateways estimated it does in a second of full batches; None when unknown."""
+    def full_batches(self, budget: int) -> tuple[float | None, float | None]:
+        """Of the cost that gateways estimate, what a second of full batches does, and one's time; None when unknown."""
         if not self.mix.estimated:
-            return None
-        rate = self.pace.rate(self.mix.full_batch(budget, self.spec.max_items))
-        return rate and rate * self.mix.estimated / self.mix.cost
+            return None, None
+        full = self.mix.full_batch(budget, self.spec.max_items)
+        rate = self.pace.rate(full)
+        return (self.mix.estimated_rate(rate), full / rate) if rate else (None, None)
 
     def oldest(self) -> dict[str, float]:
         """When the oldest request that waits here was published, by lane."""
@@ -98,6 +99,7 @@ class ServedModel:
 
     def status(self, now: float, budget: int) -> dict[str, Any]:
         """What the beat says of it."""
+        rate, batch_s = self.full_batches(budget)
         return {
             "model": self.spec.model,
             "digest": self.spec.digest,
@@ -110,7 +112,8 @@ class ServedModel:
             "idle_s": round(now - self.last_used, 1),
             "load_s": round(self.load_s, 3),
             "pace": self.pace.line(),
-            "rate": self.rate(budget),
+            "rate": rate,
+            "batch_s": batch_s,
             "oldest": self.oldest(),
             "waiting": len(self.entries) + len(self.arrivals),
             "waiting_cost": sum(entry.cost for entry in self.entries),

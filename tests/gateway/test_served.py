@@ -181,7 +181,7 @@ def test_processes_share_their_numbers(tmp_path: Path) -> None:
     count = "from inference import metrics; metrics.CALLS.labels('encode', 'm', 'ok').inc(5)"
     show = (
         f"{count}; from inference.fleet import Fleet; import json;"
-        "print(json.dumps(metrics.exposition(Fleet()).decode()))"
+        "print(json.dumps(metrics.exposition(Fleet(), ()).decode()))"
     )
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     for _ in range(3):

@@ -1,4 +1,7 @@
-"""What the lanes promise with a real worker, and that their waits are foreseen. The same on each broker."""
+"""What the lanes promise with a real worker, and that their waits are foreseen. The same on each broker.
+
+Each test has a model of its own: RabbitMQ keeps what an earlier one left in a bulk queue.
+"""
 
 import asyncio
 import time
@@ -16,7 +19,7 @@ from tests.service.harness import Fleet, Gateway, Services, fake_model, wait_unt
 
 def test_interactive_requests_wait_for_the_running_batch_at_most(fleet: Fleet, gateway: Gateway) -> None:
     """S081: 200 bulk requests are there first, then five interactive ones come."""
-    model = fake_model("fake/lanes", forward_s=0.3, max_items=8)
+    model = fake_model("fake/made-way", forward_s=0.3, max_items=8)
     gateway.serve(model)
     fleet.start()
     bulk = [gateway.send(model, f"bulk {number}", lane="bulk") for number in range(200)]
@@ -27,7 +30,7 @@ def test_interactive_requests_wait_for_the_running_batch_at_most(fleet: Fleet, g
 
 
 def test_bulk_advances_while_interactive_requests_could_fill_every_batch(fleet: Fleet, gateway: Gateway) -> None:
-    model = fake_model("fake/lanes", forward_s=0.1, max_items=16)
+    model = fake_model("fake/advancing", forward_s=0.1, max_items=16)
     gateway.serve(model)
     worker = fleet.start()
     gateway.collect([gateway.send(model, lane="bulk")])  # its queue is there
@@ -47,7 +50,7 @@ def test_bulk_advances_while_interactive_requests_could_fill_every_batch(fleet: 
 
 @pytest.mark.parametrize("lane", names.LANES)
 async def test_the_wait_is_foreseen(fleet: Fleet, gateway: Gateway, services: Services, lane: str) -> None:
-    model = fake_model("fake/foreseen", forward_s=0.1, max_items=4)
+    model = fake_model(f"fake/foreseen-{lane}", forward_s=0.1, max_items=4)
     gateway.serve(model)
     worker = fleet.start()
     gateway.collect([gateway.send(model, cost=10) for _ in range(40)])

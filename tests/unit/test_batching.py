@@ -124,5 +124,11 @@ def test_forwards_that_are_all_alike_show_the_rate_of_their_own_size_only() -> N
 @pytest.mark.parametrize(("budget", "max_items", "cost"), [(1000, 4, 40), (25, 4, 25), (5, 4, 10)])
 def test_a_full_batch_is_bounded_by_cost_and_by_items(budget: int, max_items: int, cost: int) -> None:
     mix = Mix()
-    mix.observe(items=2, cost=20, estimated=30.0)
+    mix.observe(items=2, cost=20, estimated=30.0, forward_s=1.0, device_s=1.0)
     assert mix.full_batch(budget, max_items) == cost
+
+
+def test_the_rate_in_estimated_cost_counts_the_ways_to_the_device() -> None:
+    mix = Mix()
+    mix.observe(items=2, cost=20, estimated=30.0, forward_s=0.8, device_s=1.0)
+    assert mix.estimated_rate(100.0) == pytest.approx(100 * 1.5 * 0.8)

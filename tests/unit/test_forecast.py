@@ -41,6 +41,12 @@ def test_the_wait_is_what_waits_over_the_rate_of_those_who_serve_it() -> None:
     assert wait_s(found, A) == pytest.approx(2.0)
 
 
+def test_an_answer_takes_its_batch_which_it_is_not_alone_in() -> None:
+    found = forecasts([A], fleet([state(A, 100, batch_s=0.5)]), waiting(A, 100))
+    assert found[A.model, "interactive"].answer_s(100, cost=1) == pytest.approx(1.5)
+    assert found[A.model, "interactive"].answer_s(100, cost=200) == pytest.approx(3.0)
+
+
 def test_bulk_makes_way_and_interactive_does_not() -> None:
     found = forecasts([A], fleet([state(A, 100)]), waiting(A, 100, bulk=900))
     assert wait_s(found, A) == pytest.approx(1.0)
