@@ -1,7 +1,6 @@
 """The fleet as the admin shows it: the workers' beats and the queues in Redis, read once into frozen data."""
 
 import functools
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from protocol import names
+from protocol import beats, links, names
 
 STATES = ("loaded", "loading", "unloading", "fetching", "waiting", "failed", "absent")  # what matters most first
 
@@ -145,16 +144,17 @@ def read(state: "redis.Redis", broker: "redis.Redis | None", now: float) -> Flee
     pipeline.zrange(names.DEMAND, 0, -1)
     try:
         ids, demanded = pipeline.execute()
-        beats = state.mget([names.worker(worker_id.decode()) for worker_id in ids]) if ids else []
+        raw = state.mget([names.worker(worker_id.decode(errors="replace")) for worker_id in ids]) if ids else []
         depths = _depths(broker, demanded) if broker is not None else None
     except redis.RedisError as error:
         return Fleet(now, problem=f"Redis does not answer ({type(error).__name__}), so the fleet is not known.")
-    workers = [_worker(json.loads(beat)) for beat in beats if beat is not None]
+    found = [beats.read(one) for one in raw if one is not None]
+    workers = [_worker(beat) for beat in found if beat is not None]
     return Fleet(now, tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))), depths)
 
 
 def _depths(broker: "redis.Redis", queue_names: Iterable[bytes]) -> tuple[Queue, ...]:
-    names_sorted = sorted(name.decode() for name in queue_names)
+    names_sorted = sorted(name.decode(errors="replace") for name in queue_names)
     pipeline = broker.pipeline(transaction=False)
     for name in names_sorted:
         pipeline.llen(name)
@@ -191,7 +191,7 @@ def _worker(beat: Mapping[str, Any]) -> Worker:
         draining=beat.get("draining", False),
         capacity=memory.get("capacity", 0),
         used=memory.get("used", 0),
-        engines=tuple(f"{engine['bundle']} ({engine['state']})" for engine in beat.get("engines", ())),
+        engines=tuple(f"{engine.get('bundle')} ({engine.get('state')})" for engine in beat.get("engines", ())),
         residents=tuple(sorted(residents, key=lambda resident: (_rank(resident.state), resident.model))),
         held=tuple(_held(name, depth) for name, depth in beat.get("queues", {}).items()),
         leaving_order=tuple(beat.get("leaving_order", ())),
@@ -224,6 +224,5 @@ def _connection(url: str) -> "redis.Redis":
 
 
 def current(now: float) -> Fleet:
-    is_redis = settings.SHOAL_BROKER_URL.startswith(("redis://", "rediss://"))
-    broker = _connection(settings.SHOAL_BROKER_URL) if is_redis else None
+    broker = _connection(settings.SHOAL_BROKER_URL) if links.is_redis(settings.SHOAL_BROKER_URL) else None
     return read(_connection(settings.SHOAL_REDIS_URL), broker, now)

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from protocol import names
+from protocol import beats, names
 from protocol.spec import ModelSpec
 
 log = logging.getLogger("shoal.fleet")
@@ -88,6 +87,7 @@ class FleetReader:
     def __init__(self, redis: Redis) -> None:
         self.current = Fleet()
         self._redis = redis
+        self._unreadable: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Read for ever."""
@@ -101,8 +101,17 @@ class FleetReader:
     async def read(self) -> None:
         """A worker lives as long as its beat's key does: Redis' clock decides, not the workers'."""
         known: list[Any] = await self._redis.zrange(names.WORKERS, 0, -1)
-        values = await self._redis.mget([names.worker(worker.decode()) for worker in known]) if known else []
-        beats = [orjson.loads(value) for value in values if value is not None]
-        if len(beats) < len(known):
+        ids = [worker.decode(errors="replace") for worker in known]
+        values = await self._redis.mget([names.worker(worker) for worker in ids]) if ids else []
+        found = {worker: beats.read(value) for worker, value in zip(ids, values, strict=True) if value is not None}
+        if len(found) < len(known):
             await self._redis.zremrangebyscore(names.WORKERS, "-inf", time.time() - FORGET_S)
-        self.current = view(beats, time.monotonic())
+        self._complain([worker for worker, beat in found.items() if beat is None])
+        self.current = view([beat for beat in found.values() if beat is not None], time.monotonic())
+
+    def _complain(self, unreadable: Sequence[str]) -> None:
+        """Once for each worker, not every second."""
+        for worker in unreadable:
+            if worker not in self._unreadable:
+                log.warning("a worker's beat cannot be read; is it of another version?", extra={"worker": worker[:100]})
+        self._unreadable = frozenset(unreadable)

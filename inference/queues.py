@@ -166,7 +166,7 @@ class QueueReader:
 
     async def _demanded(self) -> list[str]:
         found: Any = await self._redis.zrangebyscore(names.DEMAND, self._demanded_since, "+inf")
-        return [queue.decode() for queue in found]
+        return [queue.decode(errors="replace") for queue in found]
 
     async def _totals(self, queues: Sequence[str]) -> dict[str, Counts]:
         async with self._redis.pipeline(transaction=False) as pipe:

@@ -99,7 +99,7 @@ class TaskStore:
         facts = {name.decode(): value.decode() for name, value in raw.items()}
         if not facts or facts.get("key", "") != (key or ""):
             raise TaskNotFound(f"there is no task {task_id[:80]!r}")
-        return _task(task_id, facts, None if meta is None else orjson.loads(meta), time.time())
+        return _task(task_id, facts, None if meta is None else _read_meta(meta), time.time())
 
     async def wait(self, task_id: str, key: str | None, seconds: float) -> Task:
         """The task as soon as it is finished, or as it is after `seconds`; at once when too many wait already."""
@@ -115,10 +115,12 @@ class TaskStore:
             return task if task.state in FINISHED else await self.get(task_id, key)
 
     async def cancel(self, task_id: str, key: str | None) -> Task:
-        """Raises TaskFinished when there is a result already; cancelling twice is no mistake."""
+        """Raises TaskFinished when it has ended already; cancelling twice is no mistake."""
         task = await self.get(task_id, key)
         if task.state == "cancelled":
             return task
+        if task.state in FINISHED:
+            raise TaskFinished(f"task {task_id} has {task.state} already")
         async with _reachable():
             meta = _revoked(task_id)
             is_first = await self._store_once([names.task_result(task_id)], [orjson.dumps(meta), self._ttl_s])
@@ -136,6 +138,18 @@ async def _reachable() -> AsyncIterator[None]:
         yield
     except (TimeoutError, RedisError, OSError) as error:
         raise QueueUnavailable("Redis, which keeps tasks, cannot be reached") from error
+
+
+def _read_meta(raw: bytes) -> dict[str, Any]:
+    """What Celery's backend keeps. Other programs may write there too: what is no result of a task is a failure."""
+    try:
+        meta = dict(orjson.loads(raw))
+        is_result = meta["status"] != "SUCCESS" or "result" in meta
+    except (orjson.JSONDecodeError, TypeError, ValueError, LookupError):
+        is_result = False
+    if is_result and isinstance(meta.get("shoal_error", {}), dict):
+        return meta
+    return {"status": "FAILURE", "shoal_error": InferenceError("the stored result cannot be read").to_wire()}
 
 
 def _task(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:

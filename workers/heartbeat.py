@@ -1,6 +1,5 @@
 """Says every second that this worker lives and how it fares, and ends the process when it only seems to."""
 
-import json
 import logging
 import os
 import threading
@@ -10,7 +9,7 @@ from typing import Any
 
 import redis
 
-from protocol import names
+from protocol import beats, names
 from workers.links import connect
 
 log = logging.getLogger("shoal.heartbeat")
@@ -67,7 +66,7 @@ class Heartbeat:
     def _send(self) -> None:
         now = time.time()
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.set(names.worker(self._worker_id), json.dumps(self._beat(), default=str), ex=BEAT_TTL_S)
+            pipe.set(names.worker(self._worker_id), beats.write(self._beat()), ex=BEAT_TTL_S)
             pipe.zadd(names.WORKERS, {self._worker_id: now})
             pipe.zremrangebyscore(names.WORKERS, "-inf", now - WORKERS_KEPT_S)
             pipe.execute()

@@ -96,6 +96,17 @@ def test_what_workers_hold_is_added_to_what_waits_at_the_broker(
     assert "1\u202f440" in page(admin_client)
 
 
+@pytest.mark.parametrize("odd", [b"\xff", b"[]", b'{"id":"odd","models":3}', b'{"id":{},"memory":3}'])
+def test_a_beat_that_cannot_be_read_hides_no_other(
+    admin_client: Client, beat: Beat, state: "redis.Redis", odd: bytes
+) -> None:
+    state.set(names.worker("odd"), odd)
+    state.zadd(names.WORKERS, {"odd": time.time()})
+    beat("gpu-1")
+
+    assert "gpu-1" in page(admin_client)
+
+
 def test_a_worker_that_stopped_beating_is_gone(beat: Beat, state: "redis.Redis") -> None:
     beat("dead")
     state.delete(names.worker("dead"))

@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from catalog.snapshot import EMPTY
 from inference.fleet import view
+from protocol import names
 from protocol.errors import InferenceError
 from tests.gateway.conftest import FAKE, NESTED, Setup, until
 from tests.gateway.double import WorkerDouble, failing
@@ -41,6 +43,25 @@ async def test_ready_follows_the_workers(worker: WorkerDouble, client: httpx.Asy
     await _until_status(client, 503)
     worker.is_beating = True
     await _until_status(client, 200)
+
+
+@pytest.mark.parametrize(
+    "odd", [b"\xff", b"[]", b'{"id":"odd","models":3}', b'{"id":{},"pool":[],"memory":3,"counters":[]}']
+)
+async def test_a_beat_that_cannot_be_read_hides_no_other(
+    worker: WorkerDouble, client: httpx.AsyncClient, redis_url: str, odd: bytes
+) -> None:
+    """Of a worker of another version, or of somebody who may write to Redis."""
+    with redis.Redis.from_url(redis_url) as server:
+        for name in (b"odd", b"\xff\xfe"):
+            server.set(b"shoal:worker:" + name, odd)
+            server.zadd(names.WORKERS, {name: time.time()})
+    worker.vanish()
+    await _until_status(client, 503)
+    worker.is_beating = True
+    await _until_status(client, 200)
+    for path in ("/health", "/metrics", "/v1/models"):
+        assert (await client.get(path)).status_code == 200
 
 
 async def test_ready_is_cheap(worker: WorkerDouble, client: httpx.AsyncClient) -> None:

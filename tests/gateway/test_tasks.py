@@ -1,6 +1,7 @@
 """Tasks: accepted with 202, polled, waited for, cancelled; Celery sees the same result."""
 
 import asyncio
+import pickle
 import time
 from typing import Any
 
@@ -94,6 +95,41 @@ async def test_task_past_its_deadline_is_expired(client: httpx.AsyncClient, work
     task = await create(client, timeout_s=0.05)
     await asyncio.sleep(0.1)
     assert (await get(client, task["id"]))["state"] == "expired"
+
+
+async def test_expired_task_cannot_be_cancelled(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    worker.answer = silent
+    task = await create(client, timeout_s=0.05)
+    await asyncio.sleep(0.1)
+    assert (await client.delete(f"/v1/tasks/{task['id']}")).status_code == 409
+    assert (await get(client, task["id"]))["state"] == "expired"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pickle.dumps({"status": "SUCCESS"}),
+        b"",
+        b"\xff",
+        b"null",
+        b"[]",
+        b"[3]",
+        b"{}",
+        b'{"status":"SUCCESS"}',
+        b'{"status":"FAILURE","shoal_error":"x"}',
+        b'{"status":"SUCCESS","result":NaN}',
+    ],
+)
+async def test_result_that_is_none_of_ours_is_a_failure(
+    client: httpx.AsyncClient, worker: WorkerDouble, redis_url: str, stored: bytes
+) -> None:
+    worker.answer = silent
+    task = await create(client)
+    with redis.Redis.from_url(redis_url) as server:
+        server.set(names.task_result(task["id"]), stored)
+    found = await get(client, task["id"])
+    assert (found["state"], found["error"]["code"]) == ("failed", "INFERENCE_ERROR")
+    assert (await client.delete(f"/v1/tasks/{task['id']}")).status_code == 409
 
 
 async def test_wait_ends_as_soon_as_there_is_a_result(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
