@@ -8,6 +8,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
+from protocol import errors
 from protocol.errors import ModelLoadFailed, ShoalError
 from workers.engine.pipe import Unsendable
 from workers.prepare import Files
@@ -204,7 +205,7 @@ class Loading:
             case "load_failed":
                 log.warning("load failed: %s", message["message"], extra={"model": model.spec.model})
                 self._ledger.release(model.spec.digest)
-                self._load_failed(model, message["kind"])
+                self._load_failed(model, message["kind"], message["error"])
             case "unloaded":
                 self._ledger.release(model.spec.digest)
                 model.state = State.ABSENT
@@ -228,13 +229,16 @@ class Loading:
                 if was_loading:
                     self._load_interrupted(model)
 
-    def _load_failed(self, model: ServedModel, kind: str) -> None:
-        """A model that was larger than thought gets a second try with more room, others leaving for it."""
+    def _load_failed(self, model: ServedModel, kind: str, typed: dict[str, Any] | None) -> None:
+        """A model that was larger than thought gets a second try with more room, others leaving for it.
+
+        `typed` is what the family itself has to say to callers, if it failed knowingly.
+        """
         more = min(int(model.need * MORE_ROOM), self._ledger.capacity)
         if kind == "memory" and model.failures == 0 and more > model.need:
             model.failures, model.need, model.state = 1, more, State.WAITING
         else:
-            self._fail(model, _load_failed(model, kind))
+            self._fail(model, errors.from_wire(typed) if typed else _load_failed(model, kind))
 
     def _load_interrupted(self, model: ServedModel) -> None:
         """Once or twice may be an engine killed from outside; a load that keeps ending engines is given up."""

@@ -76,7 +76,7 @@ class Preparation:
             if spec.source != Source():
                 folder = weights.resolve(spec, self._config, progress)
             code = family(spec.family)
-            return Files(folder, code.preparer(spec, folder), code.estimate_bytes(spec, folder))
+            return Files(folder, code.preparer(spec, folder), code.estimate_bytes(spec, folder, self._config.device))
         except ShoalError as error:
             return error
         except Exception:  # a checkpoint's files may break the libraries that read them in any way

@@ -8,6 +8,7 @@ import pytest
 
 from catalog import loader
 from catalog.snapshot import Model
+from protocol.errors import ModelLoadFailed
 from tests.models import tiny
 from tests.models.conftest import E5, MINILM, PARAPHRASE, Encoder, shipped, spec
 from workers.families import text_encoder
@@ -49,7 +50,7 @@ def test_what_ships_in_packages_is_as_its_entry_says(load: Callable[[str], Encod
 def test_a_model_of_another_width_than_its_entry_says_does_not_load(tmp_path: Path) -> None:
     tiny.bare("bert", tmp_path)
 
-    with pytest.raises(RuntimeError, match="says 64 dimensions, the model gives 32"):
+    with pytest.raises(ModelLoadFailed, match="says 64 dimensions, it gives 32"):
         text_encoder.load(replace(spec(pooling="cls"), dims={"dense": 64}), tmp_path, "cpu", lambda share: None)
 
 
@@ -62,5 +63,5 @@ def test_a_checkpoint_that_lacks_weights_does_not_load(tmp_path: Path) -> None:
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, file, metadata={"format": "pt"})
 
-    with pytest.raises(RuntimeError, match=r"weights missing .*layer\.1\.output\.dense\.weight"):
+    with pytest.raises(ModelLoadFailed, match=r"weights missing .*layer\.1\.output\.dense\.weight"):
         text_encoder.load(spec(pooling="cls"), tmp_path, "cpu", lambda share: None)

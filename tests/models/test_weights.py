@@ -260,7 +260,7 @@ def test_shards_are_counted_together(tmp_path: Path) -> None:
 def test_bytes_are_estimated_from_headers_and_near_what_is_held(find: Callable[[str], Path]) -> None:
     wanted = ModelSpec("org/model", "text_encoder", ("encode",))
 
-    estimated = text_encoder.estimate_bytes(wanted, find(MINILM))
+    estimated = text_encoder.estimate_bytes(wanted, find(MINILM), "cpu")
 
     held = text_encoder.load(wanted, find(MINILM), "cpu", lambda share: None).bytes
     assert estimated == pytest.approx(held, rel=0.02)

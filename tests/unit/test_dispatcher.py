@@ -325,3 +325,11 @@ def test_time_spent_at_the_broker_counts_as_queued(start: Start, outbox: Recordi
     late.request = dataclasses.replace(late.request, published=late.request.published - 3.0)
     (reply,) = outbox.wait_for(submit(dispatcher, late))
     assert reply.timing["queue"] >= 3000
+
+
+def test_a_family_that_fails_knowingly_tells_callers_why(start: Start, outbox: RecordingOutbox) -> None:
+    model = fake_model("org/a", unsupported="its head has three ears")
+    dispatcher = start(model)
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(model, "hello")))
+    assert reply.error is not None
+    assert (reply.error["code"], reply.error["message"]) == ("MODEL_LOAD_FAILED", "its head has three ears")

@@ -5,7 +5,7 @@ It decides nothing. Messages over its pipe are maps with an `op`:
     dispatcher → engine                              engine → dispatcher
     load     {digest, spec, folder}                  progress {digest, share}
                                                      loaded   {digest, bytes, packed, facts, seconds}
-                                                     load_failed {digest, kind, message}
+                                                     load_failed {digest, kind, message, error}
     warm     {families}
     unload   {digest}                                unloaded {digest, rss}
     forward  {batch, digest, key, inputs}            done     {batch, outputs, seconds}

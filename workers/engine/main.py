@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from protocol.errors import ShoalError
 from protocol.spec import ModelSpec
 from workers.engine import memory, pipe
 from workers.families import FAMILIES, LoadedModel, family
@@ -61,7 +62,16 @@ class Engine:
         except Exception as error:  # a load may fail in any way its library can; the dispatcher answers the callers
             log.warning("load failed", extra={"digest": digest}, exc_info=True)
             memory.give_back()
-            self._send({"op": "load_failed", "digest": digest, "kind": _kind(error), "message": _summary(error)})
+            typed = error.to_wire() if isinstance(error, ShoalError) else None
+            self._send(
+                {
+                    "op": "load_failed",
+                    "digest": digest,
+                    "kind": _kind(error),
+                    "message": _summary(error),
+                    "error": typed,
+                }
+            )
             return
         self._models[digest] = model
         self._send(

@@ -82,7 +82,7 @@ class Family(Protocol):
         """`device` is a torch device string; call `report` with the share done, 0 to 1."""
         ...
 
-    def estimate_bytes(self, spec: ModelSpec, folder: Path | None) -> int:
+    def estimate_bytes(self, spec: ModelSpec, folder: Path | None, device: str) -> int:
         """Device memory of the weights, before loading, from file headers alone."""
         ...
 

@@ -5,6 +5,7 @@ Load options (`load:` of the entry), all optional:
 
     load_s          seconds a load takes
     load_error      message of the error every load raises
+    unsupported     message of the typed error every load raises, which callers see
     oom_loads       how many loads in one engine run out of memory before the first that does not
     bytes           device memory the model claims
     forward_s       seconds per forward
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.errors import InvalidInput, NonFiniteOutput, ShoalError
+from protocol.errors import InvalidInput, ModelLoadFailed, NonFiniteOutput, ShoalError
 from protocol.spec import ModelSpec
 from workers.families import Prepared
 
@@ -116,7 +117,7 @@ def preparer(spec: ModelSpec, folder: Path | None) -> FakePreparer:
     return FakePreparer(spec)
 
 
-def estimate_bytes(spec: ModelSpec, folder: Path | None) -> int:
+def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
     return int(spec.load.get("bytes", DEFAULT_BYTES))
 
 
@@ -128,6 +129,8 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     if _loads[spec.model] < spec.load.get("oom_loads", 0):
         _loads[spec.model] += 1
         raise MemoryError("no memory for the weights")
+    if "unsupported" in spec.load:
+        raise ModelLoadFailed(spec.load["unsupported"], extra={"error_class": "UNSUPPORTED", "permanent": True})
     if "load_error" in spec.load:
         raise RuntimeError(spec.load["load_error"])
     return FakeModel(spec)

@@ -23,7 +23,7 @@ from workers.weights.failures import UNSUPPORTED, load_failed
 log = logging.getLogger("shoal.text_encoder")
 
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # the names sentence-transformers looks for, in its order
-_BYTES_PER_NUMBER = 4
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 # config.json's model_type → the class of transformers that is only its encoder
 _ENCODER_HALVES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
@@ -160,11 +160,16 @@ def preparer(spec: ModelSpec, folder: Path | None) -> TextPreparer:
     return TextPreparer(spec, _needed(spec, folder))
 
 
-def estimate_bytes(spec: ModelSpec, folder: Path | None) -> int:
-    """As float32, which is what a CPU computes in; on a GPU an upper bound until it is measured."""
+def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
+    """In the dtype that `load` will use; Dense modules are float32 everywhere."""
     about = checkpoint.read(spec, _needed(spec, folder))
-    numbers = files.count_numbers(about.folder) + sum(files.count_numbers(dense.folder) for dense in about.dense)
-    return numbers * _BYTES_PER_NUMBER
+    heads = sum(files.count_numbers(dense.folder) for dense in about.dense)
+    return files.count_numbers(about.folder) * _BYTES[_dtype(spec, device)] + heads * _BYTES["float32"]
+
+
+def _dtype(spec: ModelSpec, device: str) -> str:
+    """A CPU computes in float32 whatever the entry says: half precision is slower there, not faster."""
+    return "float32" if device == "cpu" else str(spec.load.get("dtype", "float32"))
 
 
 def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> TextEncoder:
@@ -183,7 +188,8 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     heads = _read_heads(about, settled.model.device)
     model = TextEncoder(about, settled, heads, str(settled.model.dtype).removeprefix("torch."))
     if model.dims != spec.dims.get("dense", model.dims):
-        raise RuntimeError(f"the entry says {spec.dims['dense']} dimensions, the model gives {model.dims}")
+        wrong = f"its entry says {spec.dims['dense']} dimensions, it gives {model.dims}"
+        raise load_failed(spec.model, UNSUPPORTED, wrong)
     report(1.0)
     return model
 
@@ -205,7 +211,7 @@ def read_model(spec: ModelSpec, about: checkpoint.Checkpoint, device: str) -> An
     name = _ENCODER_HALVES.get(about.model_type, "AutoModel")
     model, found = getattr(transformers, name).from_pretrained(
         about.folder,
-        dtype=torch.float32 if device == "cpu" else getattr(torch, spec.load.get("dtype", "float32")),
+        dtype=getattr(torch, _dtype(spec, device)),
         attn_implementation="eager",
         use_safetensors=True,
         local_files_only=True,
@@ -215,7 +221,9 @@ def read_model(spec: ModelSpec, about: checkpoint.Checkpoint, device: str) -> An
     # The pooler behind [CLS] serves BERT's training task; no vector comes from it, and many checkpoints leave it out.
     missing = [key for key in found["missing_keys"] if "pooler." not in key and not key.endswith("position_ids")]
     if missing or found["mismatched_keys"]:
-        raise RuntimeError(f"weights missing or of the wrong shape: {sorted(missing)[:5]} {found['mismatched_keys']}")
+        names = [*sorted(missing), *(key for key, *_ in found["mismatched_keys"])]
+        wrong = f"weights missing or of the wrong shape: {', '.join(names[:5])}"
+        raise load_failed(spec.model, UNSUPPORTED, wrong)
     return model.to(device).eval()
 
 
