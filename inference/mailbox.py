@@ -18,6 +18,7 @@ log = logging.getLogger("shoal.mailbox")
 BLOCK_S = 2
 BATCH = 256
 RETRY_S = 0.2
+KEPT_S = 60  # how long replies outlive the process that they are for
 
 
 class Mailbox:
@@ -85,6 +86,9 @@ class Mailbox:
             for request_id in list(self._waiting):
                 self.fail(request_id, TransportFailure("the reply was lost in a restart of Redis; send the call again"))
         self._run_id = run_id
+        # A Redis that takes no writes, for want of disk or because it is a replica, gives no replies out either.
+        await connection.send_command("EXPIRE", self.key, KEPT_S)
+        await connection.read_response()
         self.connected = True
 
     async def _collect(self, connection: AbstractConnection) -> None:
@@ -92,12 +96,10 @@ class Mailbox:
         found = await connection.read_response()
         for packed in found[1] if found else ():
             try:
-                arrived = replies.unpack(packed)
-            except (ValueError, TypeError):
-                log.exception("a mailbox entry could not be read")
-                continue
-            for reply in arrived:
-                self._resolve(reply)
+                for reply in replies.unpack(packed):
+                    self._resolve(reply)
+            except (ValueError, TypeError) as error:
+                log.error("a mailbox entry could not be read", extra={"error": type(error).__name__})
 
     def _resolve(self, reply: Reply) -> None:
         """A reply nobody waits for is late or a duplicate: the first one counts."""

@@ -22,7 +22,7 @@ class Output:
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = logs
         self._lock = threading.Lock()
-        self._files: dict[str, logging.handlers.RotatingFileHandler] = {}
+        self._files: dict[str, _LogFile] = {}
         self._tails: dict[str, deque[str]] = {}
         self._is_coloured = sys.stdout.isatty() and not env.text("NO_COLOR", "")
 
@@ -60,11 +60,22 @@ class Output:
         with contextlib.suppress(OSError, ValueError):
             print(text, flush=True)
 
-    def _file(self, name: str) -> logging.handlers.RotatingFileHandler:
+    def _file(self, name: str) -> "_LogFile":
         if name not in self._files:
             path = self._logs / f"{name}.log"
-            self._files[name] = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
+            self._files[name] = _LogFile(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES, delay=True)
         return self._files[name]
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A full disk costs lines of the file and nothing else: they are still shown, and children are still read."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass  # the standard one prints a traceback for every line
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 def _record(text: str) -> logging.LogRecord:

@@ -162,6 +162,40 @@ async def test_full_redis_answers_503_and_recovers(
         await asyncio.sleep(0.1)
 
 
+async def test_redis_that_takes_no_writes_is_away(
+    client: httpx.AsyncClient, app: LeanHandler, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose disk is full, or a replica after a failover the wrong way."""
+    gateway = app.gateway
+    assert gateway is not None
+    with redis.Redis.from_url(server.url) as admin:
+        admin.replicaof("127.0.0.1", "1")
+        await until(lambda: not gateway.mailbox.connected)
+        await asyncio.sleep(1.0)
+        response = await client.post(PATH, json=BODY)
+        admin.replicaof("NO", "ONE")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "transport_failure")
+    assert caplog.text.count("mailbox lost Redis") == 1
+    await until(lambda: gateway.mailbox.connected)
+
+
+async def test_mailbox_entry_that_is_no_reply_harms_no_other(
+    worker: WorkerDouble, client: httpx.AsyncClient, app: LeanHandler, server: Server
+) -> None:
+    assert app.gateway is not None
+    with redis.Redis.from_url(server.url) as admin:
+        for entry in (
+            b"",
+            b"\xc1",
+            b"\x01",
+            b"\x91\x01",
+            b"\x91\x95\x90\xc0\xc0\x80\xa0",
+            b"\x91\x96\x01\x02\x03\x04\x05\x06",
+        ):
+            admin.rpush(app.gateway.mailbox.key, entry)
+            assert (await client.post(PATH, json=BODY)).status_code == 200
+
+
 async def test_silent_broker_refuses_within_a_second(setup: Setup, redis_url: str) -> None:
     """It accepts connections and never answers, as behind a firewall that drops."""
     with socket.create_server(("127.0.0.1", 0)) as black_hole:

@@ -62,6 +62,17 @@ def test_ready_is_said_with_the_address(supervisor: Supervisor, capsys: pytest.C
     assert "gateway is ready (http://127.0.0.1:8080)" in capsys.readouterr().out
 
 
+def test_a_full_disk_costs_lines_of_a_file_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    output = Output(tmp_path)
+    (tmp_path / "gateway.log").symlink_to("/dev/full")
+    for number in range(3):
+        output.child("gateway", f"line {number}")
+    output.close()
+    shown = capfd.readouterr()
+    assert shown.out.count("line") == 3
+    assert shown.err == ""
+
+
 def test_output_is_prefixed_and_logged(
     supervisor: Supervisor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
