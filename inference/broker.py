@@ -23,6 +23,7 @@ LINK_ERRORS = (OSError, EOFError, RedisError, amqp.exceptions.AMQPError, KombuEr
 BATCH = 128
 TIMEOUT_S = 2
 HEARTBEAT_S = 30
+MARK_S = 86400  # how long a mark outlives the gateway that left it
 ORIGIN = f"gen{os.getpid()}@{socket.gethostname()}"
 _REPLY_TO = str(uuid.uuid4())  # what Celery's rpc backend would use; part of every message it sends
 _TRANSIENT, _PERSISTENT = 1, 2
@@ -43,6 +44,7 @@ class Link(Protocol):
     """An open connection. Every method may raise LINK_ERRORS, after which the link is of no more use."""
 
     blocked: bool  # the broker has no memory or disk left and takes nothing for now
+    remembers: bool  # it still has the mark that an earlier link with this name left there
 
     def send(self, batch: Sequence[Outgoing]) -> None:
         """All of these are with the broker when it returns, but for those that `returned` names."""
@@ -50,6 +52,10 @@ class Link(Protocol):
 
     def returned(self) -> set[str]:
         """Ids of messages that found no queue since the last call."""
+        ...
+
+    def unsure(self) -> set[str]:
+        """Ids of messages that the broker has not said it has; of interest when the link broke."""
         ...
 
     def check(self) -> None:
@@ -60,9 +66,10 @@ class Link(Protocol):
 
 
 @contextlib.contextmanager
-def connect(broker_url: str) -> Iterator[Link]:
-    """An open link, closed at the end without complaint."""
-    link: Link = RedisLink(links.kombu_url(broker_url)) if links.is_redis(broker_url) else AmqpLink(broker_url)
+def connect(broker_url: str, mark: str = "") -> Iterator[Link]:
+    """An open link, closed at the end without complaint; without a name for its mark it leaves none."""
+    is_redis = links.is_redis(broker_url)
+    link: Link = RedisLink(links.kombu_url(broker_url)) if is_redis else AmqpLink(broker_url, mark)
     try:
         yield link
     finally:
@@ -74,6 +81,7 @@ class RedisLink:
     """One pipeline per batch. A Redis queue is a list: it needs no declaration and cannot refuse a message."""
 
     blocked = False
+    remembers = True  # it reconnects by itself and keeps its lists on disk; the mailbox notices a restart
 
     def __init__(self, url: str) -> None:
         options = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S, "socket_keepalive": True}
@@ -89,6 +97,9 @@ class RedisLink:
     def returned(self) -> set[str]:
         return set()
 
+    def unsure(self) -> set[str]:
+        return set()  # an answered pipeline has it all, and one that was not is the batch's own failure
+
     def check(self) -> None:
         with self._channel.conn_or_acquire() as client:
             client.ping()
@@ -98,16 +109,21 @@ class RedisLink:
 
 
 class AmqpLink:
-    """Sends what a caller waits for without confirms, since the caller notices a loss; tasks wait for the broker's."""
+    """Tasks wait for the broker's confirm. What a caller waits for does not: its confirm comes when it comes, and only
+    if the link breaks before, the caller is told."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, mark: str) -> None:
         self.blocked = False
         self._url = url
         self._declared: set[str] = set()
         self._returned: set[str] = set()
         self._connections: list[Connection] = []
         self._plain = self._open(confirm=False)
+        self._count_confirms(self._plain.channel)
+        self._unconfirmed: dict[int, str] = {}  # ids by number of publication
+        self._publications = 0
         self._confirmed: Producer | None = None
+        self.remembers = bool(mark) and self._renew_mark(mark)
 
     def send(self, batch: Sequence[Outgoing]) -> None:
         for outgoing in batch:
@@ -117,16 +133,21 @@ class AmqpLink:
                 producer.publish(**_message(outgoing), mandatory=True, timeout=TIMEOUT_S, confirm_timeout=TIMEOUT_S)
             except amqp.exceptions.MessageNacked:
                 self._returned.add(outgoing.request.id)
+            if producer is self._plain:
+                self._publications += 1
+                self._unconfirmed[self._publications] = outgoing.request.id
+        self._read(self._connections[0])
 
     def returned(self) -> set[str]:
         returned, self._returned = self._returned, set()
         return returned
 
+    def unsure(self) -> set[str]:
+        return set(self._unconfirmed.values())
+
     def check(self) -> None:
         for connection in self._connections:
-            with contextlib.suppress(TimeoutError):  # nothing more to read
-                while True:
-                    connection.drain_events(timeout=0.001)
+            self._read(connection)
             connection.heartbeat_check()
 
     def close(self) -> None:
@@ -150,6 +171,37 @@ class AmqpLink:
         if self._confirmed is None:
             self._confirmed = self._open(confirm=True)
         return self._confirmed
+
+    @staticmethod
+    def _read(connection: Connection) -> None:
+        with contextlib.suppress(TimeoutError):  # nothing more to read
+            while True:
+                connection.drain_events(timeout=0.001)
+
+    def _count_confirms(self, channel: Any) -> None:
+        """Without kombu's own way of confirming, which waits for each message."""
+        channel.events["basic_ack"].add(self._on_confirm)
+        channel.events["basic_nack"].add(self._on_refuse)
+        channel.confirm_select()
+
+    def _on_confirm(self, number: int, multiple: bool) -> set[str]:
+        """On publications up to this number, or on this one alone."""
+        numbers = [one for one in self._unconfirmed if one <= number] if multiple else [number]
+        return {self._unconfirmed.pop(one) for one in numbers if one in self._unconfirmed}
+
+    def _on_refuse(self, number: int, multiple: bool) -> None:
+        self._returned |= self._on_confirm(number, multiple)
+
+    def _renew_mark(self, mark: str) -> bool:
+        """A message that does not outlive the broker, in a queue that does; whether it was there still."""
+        connection = self._connections[0]
+        queue = Queue(mark, durable=True, expires=MARK_S)
+        with connection.channel() as channel:
+            found = bool(queue(channel).queue_declare().message_count)
+        if not found:
+            self._plain.publish(b"", routing_key=mark, exchange="", delivery_mode=_TRANSIENT)
+            self._publications += 1
+        return found
 
     def _declare(self, producer: Producer, outgoing: Outgoing) -> None:
         """As workers declare it: two declarations must be equal."""

@@ -81,7 +81,7 @@ class Gateway:
             redis_url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 1), max_connections=512
         )
         self.mailbox = Mailbox(redis_url, limits.max_pending)
-        self.publisher = Publisher(broker_url, redis_url, limits.max_pending, self.mailbox.fail)
+        self.publisher = Publisher(broker_url, redis_url, limits.max_pending, self.mailbox.fail, self.mailbox.fail_all)
         self.cancels = Cancels(self.redis)
         self.fleet = FleetReader(self.redis)
         self.queues = QueueReader(self.redis, broker_url, lambda: self.catalog.current, lambda: self.fleet.current)

@@ -59,6 +59,12 @@ class Mailbox:
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
 
+    def fail_all(self, error: ShoalError) -> None:
+        """What is waited for is lost with the server that held it."""
+        log.warning("waiting calls failed: %s", error.message, extra={"calls": len(self._waiting)})
+        for request_id in list(self._waiting):
+            self.fail(request_id, error)
+
     async def run(self) -> None:
         """Drain the list for ever."""
         while True:
@@ -82,9 +88,7 @@ class Mailbox:
         info = (await connection.read_response()).decode()
         run_id = next(line[len("run_id:") :] for line in info.splitlines() if line.startswith("run_id:"))
         if self._run_id not in (None, run_id):
-            log.warning("Redis was restarted", extra={"calls_failed": len(self._waiting)})
-            for request_id in list(self._waiting):
-                self.fail(request_id, TransportFailure("the reply was lost in a restart of Redis; send the call again"))
+            self.fail_all(TransportFailure("the reply was lost in a restart of Redis; send the call again"))
         self._run_id = run_id
         # A Redis that takes no writes, for want of disk or because it is a replica, gives no replies out either.
         await connection.send_command("EXPIRE", self.key, KEPT_S)

@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
@@ -28,9 +29,12 @@ from protocol.messages import Request
 log = logging.getLogger("shoal.publisher")
 
 IDLE_S = 2.0  # how often an idle connection is checked
+UNSURE_S = 0.02  # and while the broker is yet to confirm something
 PATIENCE_S = 0.9  # a publication not out by then has failed
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
 WAKE_LENGTH = 256
+_LOST = "the broker connection was lost"
+_VANISHED = "the request's queue vanished; send the call again"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,14 +51,25 @@ class Publication:
 class Publisher:
     """`start`, `stop` and `publish` belong to the event loop, everything with an underscore to the thread."""
 
-    def __init__(self, broker_url: str, redis_url: str, capacity: int, lost: Callable[[str, ShoalError], None]) -> None:
+    def __init__(
+        self,
+        broker_url: str,
+        redis_url: str,
+        capacity: int,
+        lost: Callable[[str, ShoalError], None],
+        forgot: Callable[[ShoalError], None] = lambda error: None,
+    ) -> None:
+        """`lost` is told, on the event loop, of a message that was taken and later lost; `forgot`, that all are."""
         self.connected = False
         self._broker_url = broker_url
         self._state = redis.Redis.from_url(
             redis_url, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 1)
         )
         self._capacity = capacity
-        self._lost = lost  # told, on the event loop, of a message that was taken and later returned
+        self._lost = lost
+        self._forgot = forgot
+        self._mark = names.mark(uuid.uuid4().hex)
+        self._has_marked = False
         self._waiting: queue.SimpleQueue[Publication | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,8 +103,8 @@ class Publisher:
         waits = _backoff()
         while not self._stopping.is_set():
             try:
-                with connect(self._broker_url) as link:
-                    self.connected = True
+                with connect(self._broker_url, self._mark) as link:
+                    self._greet(link)
                     waits = _backoff()
                     self._serve(link)
             except LINK_ERRORS as error:
@@ -99,18 +114,32 @@ class Publisher:
                 log.exception("publisher failed")
             self.connected = False
             while not self._waiting.empty():
-                self._settle(self._take(block=False), "the broker connection was lost")
+                self._settle(self._take(block=False), _LOST)
             self._stopping.wait(next(waits))
+
+    def _greet(self, link: Link) -> None:
+        if self._has_marked and not link.remembers and self._loop is not None:
+            log.warning("the broker was restarted")
+            error = QueueUnavailable("the request was lost in a restart of the broker; send the call again")
+            self._loop.call_soon_threadsafe(self._forgot, error)
+        self._has_marked = self.connected = True
 
     def _serve(self, link: Link) -> None:
         """Publish until told to stop; an error ends the link."""
+        try:
+            self._pump(link)
+        except Exception:
+            self._lose(link.unsure(), f"{_LOST} before the broker said that it had the request; send the call again")
+            raise
+
+    def _pump(self, link: Link) -> None:
         while True:
-            batch = self._take(block=not self._stopping.is_set())
+            batch = self._take(block=not self._stopping.is_set(), wait_s=UNSURE_S if link.unsure() else IDLE_S)
             if not batch and self._stopping.is_set():
                 return
             if link.blocked or not batch:
                 link.check()
-                self._settle([], None, link.returned())
+                self._lose(link.returned(), _VANISHED)
             if link.blocked:
                 self._settle(batch, "the broker is out of memory or disk and takes no messages")
             elif batch:
@@ -121,19 +150,19 @@ class Publisher:
             link.send(batch)
         except Exception:
             # Uncertain whether they arrived. Callers are told to try again, and cancel what may have arrived.
-            self._settle(batch, "the broker connection was lost")
+            self._settle(batch, _LOST)
             raise
         returned = link.returned()
         self._announce(batch)
         self._settle(batch, None, returned)
 
-    def _take(self, block: bool) -> list[Publication]:
-        """What waits, up to a batch; blocks for IDLE_S at most. Those given up meanwhile are left out."""
-        return [taken for taken in self._drain(block) if taken is not None and not taken.done.done()]
+    def _take(self, block: bool, wait_s: float = 0.0) -> list[Publication]:
+        """What waits, up to a batch; blocks for `wait_s` at most. Those given up meanwhile are left out."""
+        return [taken for taken in self._drain(block, wait_s) if taken is not None and not taken.done.done()]
 
-    def _drain(self, block: bool) -> Iterator[Publication | None]:
+    def _drain(self, block: bool, wait_s: float) -> Iterator[Publication | None]:
         with contextlib.suppress(queue.Empty):
-            yield self._waiting.get(block, IDLE_S)
+            yield self._waiting.get(block, wait_s)
             for _ in range(BATCH - 1):
                 yield self._waiting.get_nowait()
 
@@ -159,6 +188,12 @@ class Publisher:
         if self._loop is not None and (batch or returned) and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._finish, batch, reason, returned)
 
+    def _lose(self, ids: Set[str], reason: str) -> None:
+        """Messages that were taken before: whoever waits for their replies must hear of it."""
+        if self._loop is not None and not self._loop.is_closed():
+            for request_id in ids:
+                self._loop.call_soon_threadsafe(self._lost, request_id, QueueUnavailable(reason))
+
     def _finish(self, batch: Sequence[Publication], reason: str | None, returned: Set[str]) -> None:
         """On the event loop."""
         for publication in batch:
@@ -169,13 +204,9 @@ class Publisher:
             elif publication.request.id not in returned:
                 publication.done.set_result(None)
             else:
-                publication.done.set_exception(_vanished())
+                publication.done.set_exception(QueueUnavailable(_VANISHED))
         for request_id in returned:
-            self._lost(request_id, _vanished())
-
-
-def _vanished() -> ShoalError:
-    return QueueUnavailable("the request's queue vanished; send the call again")
+            self._lost(request_id, QueueUnavailable(_VANISHED))
 
 
 def _backoff() -> Iterator[float]:

@@ -38,6 +38,11 @@ def mailbox(gateway_id: str) -> str:
     return f"{PREFIX}mail:{gateway_id}"
 
 
+def mark(gateway_id: str) -> str:
+    """A mark that a gateway leaves at the broker: gone, the broker has lost what it was to remember."""
+    return f"shoal.mark.{gateway_id}"
+
+
 def worker(worker_id: str) -> str:
     """JSON of a worker's last beat, expiring when the worker stops beating."""
     return f"{PREFIX}worker:{worker_id}"
