@@ -248,7 +248,7 @@ class Dispatcher:
             "pid": os.getpid(),
             "started": self._started,
             "memory": self.loading.memory(),
-            "leaving_order": self.loading.leaving_order(),
+            "leaving_order": self.loading.leaving_order(now),
             "thrashing": self.loading.thrashing(now),
             "engines": self.flights.engines(),
             "models": [model.status(now, self._budgets[model.spec.model]) for model in self.models.values()],

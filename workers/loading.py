@@ -9,10 +9,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from protocol import errors
-from protocol.errors import ModelLoadFailed, ShoalError
+from protocol.errors import ShoalError
 from workers.engine.pipe import Unsendable
+from workers.load_errors import load_failed, too_large
 from workers.prepare import Files
-from workers.residency import Churn, Ledger, Resident, plan_room
+from workers.residency import Churn, Ledger, Resident, finishes_first, leaving_order, plan_room
 from workers.served import ServedModel, State
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Loading:
         self._config = dispatcher.config
         self._ledger = Ledger(dispatcher.config.memory_bytes)
         self._churn = Churn()
+        self._asked: dict[ServedModel, float] = {}  # who was to make room at the last look, since when
         self._warm_at = dispatcher.clock() + WARM_AFTER_S
 
     # -- what should be loaded ---------------------------------------------------------------------------------
@@ -48,11 +50,18 @@ class Loading:
                 self._find(model)
             elif model.state in (State.ABSENT, State.FAILED):
                 model.state = State.WAITING
-        for model in self._dispatcher.models.values():
-            model.yielding = False
+        self._ask_nobody()
         for model in sorted(wanted, key=lambda model: model.urgency(now), reverse=True):
             if model.state is State.WAITING and not self._make_room(model, now):
                 return
+
+    def _ask_nobody(self) -> None:
+        """Who must make room is decided anew, but how long somebody has been asked stays known."""
+        self._asked = {}
+        for model in self._dispatcher.models.values():
+            if model.leaving_since is not None:
+                self._asked[model] = model.leaving_since
+            model.leaving_since, model.yielding = None, False
 
     def _is_wanted(self, model: ServedModel) -> bool:
         if model.state in ON_DEVICE or model.state is State.FETCHING:
@@ -129,7 +138,7 @@ class Loading:
             return False
         room = plan_room(self._ledger.capacity, self._ledger.free, model.need, self._residents(model, now))
         if room.impossible:
-            self._fail(model, _too_large(model, self._ledger.capacity))
+            self._fail(model, too_large(model.spec, model.need, self._ledger.capacity))
             return True
         for digest in room.evict:
             self._displace(self._dispatcher.models[digest], model, now)
@@ -139,7 +148,11 @@ class Loading:
         return True
 
     def _displace(self, victim: ServedModel, newcomer: ServedModel, now: float) -> None:
-        """Evict now, or as soon as its running forwards are back."""
+        """Evict now, or as soon as its running forwards are back, or the little that it holds is done."""
+        victim.leaving_since = self._asked.get(victim, now)
+        held_s = victim.work_s(until=victim.leaving_since)
+        if held_s is not None and finishes_first(held_s, now - victim.leaving_since, victim.load_s):
+            return
         if victim.forwards:
             victim.yielding = True
         else:
@@ -148,17 +161,21 @@ class Loading:
     def _residents(self, newcomer: ServedModel, now: float) -> list[Resident]:
         urgency = newcomer.urgency(now)
         return [
-            Resident(
-                digest=model.spec.digest,
-                size=self._ledger.held.get(model.spec.digest, 0),
-                last_used=model.last_used,
-                pinned=model.is_pinned,
-                leased=model.state is not State.LOADED,
-                keeps_place=self._keeps_place(model, urgency, now),
-            )
+            self._resident(model, now, keeps_place=self._keeps_place(model, urgency, now))
             for model in self._dispatcher.models.values()
             if model.state in ON_DEVICE
         ]
+
+    def _resident(self, model: ServedModel, now: float, keeps_place: bool = False) -> Resident:
+        return Resident(
+            digest=model.spec.digest,
+            size=self._ledger.held.get(model.spec.digest, 0),
+            last_used=model.last_used,
+            worth=model.worth(now),
+            pinned=model.is_pinned,
+            leased=model.state is not State.LOADED,
+            keeps_place=keeps_place,
+        )
 
     def _keeps_place(self, model: ServedModel, newcomer_urgency: float, now: float) -> bool:
         """With backlog, a model stays for its quantum (long enough to pay for its load), then while it is older."""
@@ -183,14 +200,14 @@ class Loading:
             self._dispatcher.flights.engine(model.spec.bundle).send(message)
         except Unsendable:
             self._ledger.release(model.spec.digest)
-            self._fail(model, _load_failed(model, "spec"))
+            self._fail(model, load_failed(model.spec, "spec"))
 
     def _unload(self, model: ServedModel, reason: str, now: float) -> None:
         idle_s = round(now - model.last_used, 1)
         log.info("evicting: %s", reason, extra={"model": model.spec.model, "bytes": model.need, "idle_s": idle_s})
         self._churn.leave(model.spec.digest, now)
         self._dispatcher.counters["evictions"] += 1
-        model.state = State.UNLOADING
+        model.state, model.leaving_since = State.UNLOADING, None
         self._dispatcher.flights.engine(model.spec.bundle).send({"op": "unload", "digest": model.spec.digest})
 
     # -- what engines say --------------------------------------------------------------------------------------
@@ -238,14 +255,14 @@ class Loading:
         if kind == "memory" and model.failures == 0 and more > model.need:
             model.failures, model.need, model.state = 1, more, State.WAITING
         else:
-            self._fail(model, errors.from_wire(typed) if typed else _load_failed(model, kind))
+            self._fail(model, errors.from_wire(typed) if typed else load_failed(model.spec, kind))
 
     def _load_interrupted(self, model: ServedModel) -> None:
         """Once or twice may be an engine killed from outside; a load that keeps ending engines is given up."""
         if model.failures + 1 < LOADS_LOST_BEFORE_FAILING:
             model.failures += 1
         else:
-            self._fail(model, _load_failed(model, "lost"))
+            self._fail(model, load_failed(model.spec, "lost"))
 
     def _fail(self, model: ServedModel, error: ShoalError) -> None:
         model.failures += 1
@@ -264,27 +281,9 @@ class Loading:
         models = self._dispatcher.models
         return [models[digest].spec.model for digest in self._churn.thrashing(now) if digest in models]
 
-    def leaving_order(self) -> list[str]:
+    def leaving_order(self, now: float) -> list[str]:
         """Names of the loaded models in the order in which they would make room."""
-        loaded = [m for m in self._dispatcher.models.values() if m.state is State.LOADED and not m.is_pinned]
-        return [model.spec.model for model in sorted(loaded, key=lambda model: model.last_used)]
-
-
-def _too_large(model: ServedModel, capacity: int) -> ModelLoadFailed:
-    return ModelLoadFailed(
-        f"model {model.spec.model!r} needs {model.need} bytes; the device's budget is {capacity} bytes, "
-        "some of it perhaps pinned",
-        extra={"error_class": "TOO_LARGE", "permanent": False},
-    )
-
-
-def _load_failed(model: ServedModel, kind: str) -> ModelLoadFailed:
-    reason, error_class = {
-        "memory": ("the device ran out of memory", "OOM"),
-        "lost": ("the engine process ended", "ENGINE"),
-        "spec": ("its entry holds a value that no engine can be told", "ENTRY"),
-    }.get(kind, ("it cannot be read", "UNKNOWN"))
-    return ModelLoadFailed(
-        f"model {model.spec.model!r} could not be loaded: {reason}",
-        extra={"error_class": error_class, "permanent": False},
-    )
+        models = self._dispatcher.models
+        loaded = [m for m in models.values() if m.state is State.LOADED and not m.is_pinned]
+        order = leaving_order(self._resident(model, now) for model in loaded)
+        return [models[resident.digest].spec.model for resident in order]

@@ -49,7 +49,9 @@ class Requests:
         model = self._dispatcher.serve(job.request.digest)
         if model is None:
             self._unknown.append(job)
-        elif error := model.failure(now):
+            return
+        model.demand.add(now)
+        if error := model.failure(now):
             self.refuse(job, error)
         elif model.files is None:
             model.arrivals.append(job)

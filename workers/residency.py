@@ -1,9 +1,12 @@
 """Who is on the device and who must leave. Pure: one ledger of bytes, one function that plans room."""
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+# requests so long ago count a third of one now
+DEMAND_MEMORY_S = 60.0
 # a model that returns within this time was evicted too early
 CHURN_WINDOW_S = 600.0
 # so many early returns within the window, by more than one model, are thrashing
@@ -40,6 +43,20 @@ class Ledger:
         self.held.pop(digest, None)
 
 
+@dataclass(slots=True)
+class Demand:
+    """How often a model was asked for lately: a count of requests in which older ones fade."""
+
+    count: float = 0.0
+    at: float = 0.0
+
+    def add(self, now: float) -> None:
+        self.count, self.at = self.lately(now) + 1.0, now
+
+    def lately(self, now: float) -> float:
+        return self.count * math.exp((self.at - now) / DEMAND_MEMORY_S)
+
+
 @dataclass(frozen=True, slots=True)
 class Resident:
     """A model on the device, as eviction sees it."""
@@ -47,6 +64,7 @@ class Resident:
     digest: str
     size: int
     last_used: float
+    worth: float = 0.0  # of each byte it holds: recent demand times what a reload takes, over its size
     pinned: bool = False
     leased: bool = False  # a forward is running, or a promise holds it
     keeps_place: bool = False  # it has backlog and its quantum is not over
@@ -62,7 +80,7 @@ class Room:
 
 
 def plan_room(capacity: int, free: int, need: int, residents: Iterable[Resident]) -> Room:
-    """Make `need` bytes free with the fewest evictions in least-recently-used order.
+    """Make `need` bytes free with the fewest evictions in the order of `leaving_order`.
 
     Pinned models never leave; a model that can never fit beside them is impossible and evicts nobody.
     """
@@ -71,7 +89,7 @@ def plan_room(capacity: int, free: int, need: int, residents: Iterable[Resident]
         return Room(impossible=True)
     missing = need - free
     chosen: list[Resident] = []
-    for resident in sorted(residents, key=lambda r: r.last_used):
+    for resident in leaving_order(residents):
         if missing <= 0:
             break
         if resident.pinned or resident.leased or resident.keeps_place:
@@ -83,8 +101,21 @@ def plan_room(capacity: int, free: int, need: int, residents: Iterable[Resident]
     return Room(evict=tuple(resident.digest for resident in _without_spares(chosen, -missing)))
 
 
+def leaving_order(residents: Iterable[Resident]) -> list[Resident]:
+    """Who is worth least first; where nothing is known of demand, the least recently used."""
+    return sorted(residents, key=lambda resident: (resident.worth, resident.last_used))
+
+
+def finishes_first(held_s: float, asked_s: float, load_s: float) -> bool:
+    """Whether a model that must leave first does what it holds: else it would be loaded again for just that.
+
+    It was asked to leave `asked_s` ago, and neither that nor the work may take longer than a load.
+    """
+    return held_s < load_s and asked_s < load_s
+
+
 def _without_spares(chosen: list[Resident], surplus: int) -> list[Resident]:
-    """Keep the most recently used of the chosen where the others already make enough room."""
+    """Keep the last in order of the chosen where the others already make enough room."""
     kept = list(chosen)
     for resident in reversed(chosen):
         if resident.size <= surplus:

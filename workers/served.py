@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from catalog.snapshot import Model
@@ -10,6 +11,7 @@ from protocol.spec import ModelSpec
 from workers.batching import Entry, Mix, Pace, Shares, oldest, weighted_age
 from workers.jobs import Job
 from workers.prepare import Files
+from workers.residency import Demand
 
 
 class State(StrEnum):
@@ -41,6 +43,7 @@ class ServedModel:
     retry_at: float = 0.0
     loaded_at: float = 0.0
     load_s: float = 0.0
+    demand: Demand = field(default_factory=Demand)
     pace: Pace = field(default_factory=Pace)
     mix: Mix = field(default_factory=Mix)
     shares: Shares = field(default_factory=Shares)
@@ -48,7 +51,8 @@ class ServedModel:
     entries: list[Entry] = field(default_factory=list)
     suspects: list[list[Entry]] = field(default_factory=list)  # parts of a failed batch, each runs as it is
     forwards: int = 0  # in flight now; a lease: it is not evicted meanwhile
-    yielding: bool = False  # another model needs its room: no new forwards
+    leaving_since: float | None = None  # another model needs its room: it does what it held then, and takes no more
+    yielding: bool = False  # it leaves when its running forwards are back: no new ones
     largest: tuple[int, int] = (0, 0)  # most items and highest cost in one forward so far
 
     @property
@@ -77,10 +81,19 @@ class ServedModel:
 
     def urgency(self, now: float) -> float:
         """How long its longest waiting work has waited, weighted by lane."""
-        waiting = [*self.entries, *(entry for part in self.suspects for entry in part)]
+        waiting = [*self.entries, *chain(*self.suspects)]
         if waiting:
             return weighted_age(oldest(waiting, now), now)
         return max((now - job.arrival for job in self.arrivals), default=0.0)
+
+    def worth(self, now: float) -> float:
+        """Of each byte it holds on the device: how much would be lost if it left."""
+        return self.demand.lately(now) * self.load_s / max(self.need, 1)
+
+    def work_s(self, until: float) -> float | None:
+        """Device time of the work that it held at `until` and has not done; None when there is none."""
+        held = [entry for entry in [*self.entries, *chain(*self.suspects)] if entry.arrival <= until]
+        return self.pace.predict(sum(entry.cost for entry in held)) or 0.0 if held else None
 
     def full_batches(self, budget: int) -> tuple[float | None, float | None]:
         """Of the cost that gateways estimate, what a second of full batches does, and one's time; None when unknown."""

@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.residency import CHURN_RETURNS, CHURN_WINDOW_S, Churn, Ledger, Resident, Room, plan_room
+from workers.residency import (
+    CHURN_RETURNS,
+    CHURN_WINDOW_S,
+    Churn,
+    Demand,
+    Ledger,
+    Resident,
+    Room,
+    finishes_first,
+    leaving_order,
+    plan_room,
+)
 
 RESIDENTS = st.lists(
     st.builds(
@@ -12,6 +23,7 @@ RESIDENTS = st.lists(
         digest=st.uuids().map(str),
         size=st.integers(1, 40),
         last_used=st.floats(0, 100),
+        worth=st.floats(0, 1),
         pinned=st.booleans(),
         leased=st.booleans(),
         keeps_place=st.booleans(),
@@ -69,6 +81,34 @@ def test_two_older_small_models_leave_before_a_newer_large_one() -> None:
 def test_a_small_model_stays_when_a_larger_one_leaves_anyway() -> None:
     residents = [Resident("small", 1, 1.0), Resident("large", 6, 2.0)]
     assert plan_room(7, 0, 5, residents) == Room(evict=("large",))
+
+
+def test_a_model_that_many_ask_for_stays_though_another_was_used_since() -> None:
+    residents = [Resident("wanted", 4, 1.0, worth=0.9), Resident("once", 4, 2.0, worth=0.1)]
+    assert plan_room(8, 0, 4, residents) == Room(evict=("once",))
+
+
+@given(residents=RESIDENTS)
+def test_who_leaves_first_is_worth_least(residents: list[Resident]) -> None:
+    order = leaving_order(residents)
+    assert sorted(r.worth for r in residents) == [r.worth for r in order]
+
+
+@given(times=st.lists(st.floats(0, 1000), min_size=1, max_size=20), later=st.floats(0, 1000))
+def test_demand_fades_and_never_counts_more_than_was_asked(times: list[float], later: float) -> None:
+    demand = Demand()
+    for at in sorted(times):
+        demand.add(at)
+    end = max(times)
+    assert 1.0 <= demand.lately(end) <= len(times) + 1e-9
+    assert 0.0 <= demand.lately(end + later) <= demand.lately(end)
+
+
+@pytest.mark.parametrize(
+    ("held_s", "asked_s", "finishes"), [(0.1, 0.0, True), (0.1, 0.9, True), (0.1, 1.0, False), (1.0, 0.0, False)]
+)
+def test_a_leaving_model_finishes_what_takes_less_than_a_load(held_s: float, asked_s: float, finishes: bool) -> None:
+    assert finishes_first(held_s, asked_s, load_s=1.0) is finishes
 
 
 def test_a_leased_model_is_waited_for() -> None:
