@@ -11,7 +11,7 @@ from django.conf import settings
 from catalog.follow import SnapshotFollower
 from catalog.snapshot import Snapshot
 from protocol import links
-from workers import devices, redis_channel
+from workers import compression, devices, redis_channel
 from workers.bodies import BodyReader
 from workers.bridge import Bridge
 from workers.brokers import Holdings
@@ -34,6 +34,7 @@ from workers.wake import Wake
 def install() -> None:
     """What must be so before Celery looks at the broker."""
     redis_channel.install()
+    compression.limit(settings.SHOAL_MAX_BODY_BYTES)
 
 
 def build(app: Any) -> Runtime:

@@ -126,11 +126,15 @@ class Channel(redis.Channel):
             self.acknowledge([tag])
             return
         hold(tag)
+        self._receivers[queue](self._message(payload))
+
+    def _message(self, payload: dict[str, Any]) -> Any:
         try:
-            message = self.Message(payload, channel=self)
-        except ValueError:  # a body that is not base64: with an empty one the request is still answered
-            message = self.Message({**payload, "body": ""}, channel=self)
-        self._receivers[queue](message)
+            return self.Message(payload, channel=self)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            # A body that is not what its encoding says: with an empty one the request is still answered.
+            plain = {**payload["properties"], "body_encoding": None}
+            return self.Message({**payload, "body": "", "properties": plain}, channel=self)
 
 
 class Transport(redis.Transport):

@@ -116,13 +116,18 @@ def test_an_entry_that_only_python_cannot_read_is_dropped(taker: Taker, client: 
     assert (taker.messages, client.hlen("unacked")) == ([], 0)
 
 
-def test_a_body_that_is_not_base64_still_arrives(taker: Taker, client: "redis.Redis") -> None:
+@pytest.mark.parametrize(
+    ("encoding", "body"), [("base64", "!"), ("base64", 7), ("base64", None), ("rot13", "x"), (7, "x"), ([], "x")]
+)
+def test_a_body_that_is_not_what_it_says_still_arrives(
+    taker: Taker, client: "redis.Redis", encoding: object, body: object
+) -> None:
     properties = {
         "delivery_tag": "t",
         "delivery_info": {"exchange": "", "routing_key": QUEUE},
-        "body_encoding": "base64",
+        "body_encoding": encoding,
     }
-    client.lpush(QUEUE, json.dumps({"body": "!", "headers": {"id": "x"}, "properties": properties}))
+    client.lpush(QUEUE, json.dumps({"body": body, "headers": {"id": "x"}, "properties": properties}))
     taker.pop()
     assert taker.messages[0].headers == {"id": "x"}
 
