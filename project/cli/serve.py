@@ -113,7 +113,7 @@ class _Serving:
         flower = "" if self._options.no_flower else f", Flower {self._settings.SHOAL_FLOWER_URL}"
         took = time.monotonic() - self._started
         ready = f"READY {self._url} (docs {self._url}/docs, admin {self._url}/admin/{flower}) after {took:.1f} s"
-        self._output.say(ready, *self._admin(), f"Try it: {_curl(self._url, self._settings.SHOAL_REQUIRE_KEYS)}")
+        self._output.say(ready, *self._admin(), "Try it:", _curl(self._url, self._settings.SHOAL_REQUIRE_KEYS))
 
     def _admin(self) -> list[str]:
         """The line that shows the first admin's password, once."""

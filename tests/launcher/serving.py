@@ -55,7 +55,7 @@ class Serving:
         with self.process.stdout as lines:
             for line in lines:
                 self._lines.append(line.decode().rstrip())
-                if line.startswith(b"Try it: "):  # the last line of the announcement
+                if line.startswith(b"curl "):  # the last line of the announcement
                     self._is_ready.set()
         self._is_ready.set()  # it ended; the starter looks
 

@@ -87,8 +87,8 @@ def test_a_model_answers(system: Serving) -> None:
 
 
 def test_the_curl_line_works_when_pasted(system: Serving) -> None:
-    line = next(line for line in system.output.splitlines() if line.startswith("Try it: "))
-    pasted = line.removeprefix("Try it: ").replace("sentence-transformers/all-MiniLM-L6-v2", "test/fake")
+    line = next(line for line in system.output.splitlines() if line.startswith("curl "))
+    pasted = line.replace("sentence-transformers/all-MiniLM-L6-v2", "test/fake")
     done = subprocess.run(["/bin/sh", "-c", pasted], capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(done.stdout)["model"] == "test/fake"
 
