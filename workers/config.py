@@ -24,6 +24,7 @@ class WorkerConfig:
     quantum_s: float = 2.0  # a loaded model with backlog keeps its place at least this long
     idle_unload_s: float = math.inf  # a model that nobody used for so long leaves the device
     hang_s: float = 120.0  # a forward that takes longer than this is given up and its engine replaced
+    load_hang_s: float = 900.0  # a load that takes longer is given up, and its engine replaced
     load_cooldown_s: float = 30.0  # first wait after a failed load; doubles up to half an hour
 
     @property

@@ -169,6 +169,7 @@ class Dispatcher:
         self.requests.drop_late(now)
         self.requests.retry_unknown(now)
         self.flights.end_hung(now)
+        self.loading.end_hung(now)
         if not self.is_draining:
             self.loading.tick(now)
         self._publish_status(now)

@@ -89,7 +89,7 @@ class Flights:
             for message in engine.receive():
                 self._handle(message)
         except EOFError:
-            self._replace(engine, "died")
+            self.replace(engine.bundle, "died")
 
     def _handle(self, message: dict[str, Any]) -> None:
         match message["op"]:
@@ -139,11 +139,12 @@ class Flights:
         """Replace an engine whose forward has not come back for too long: a wedged kernel cannot be interrupted."""
         for flight in list(self._flights.values()):
             if now - flight.launched > self._config.hang_s:
-                engine = self._engines[flight.model.spec.bundle]
-                self._replace(engine, f"a forward took longer than {self._config.hang_s:g} s")
+                self.replace(flight.model.spec.bundle, f"a forward took longer than {self._config.hang_s:g} s")
                 return
 
-    def _replace(self, engine: Engine, reason: str) -> None:
+    def replace(self, bundle: str, reason: str) -> None:
+        """End the engine of `bundle`; the next need starts another."""
+        engine = self._engines[bundle]
         how = engine.kill()
         log.error("engine lost: %s", reason, extra={"bundle": engine.bundle, "pid": engine.pid, "exit": how})
         del self._engines[engine.bundle]

@@ -15,6 +15,7 @@ def load_failed(spec: ModelSpec, kind: str) -> ModelLoadFailed:
     """`kind` as the engine or the dispatcher names the failure."""
     reason, error_class = {
         "memory": ("the device ran out of memory", "OOM"),
+        "hung": ("it took too long", "TIMEOUT"),
         "lost": ("the engine process ended", "ENGINE"),
         "spec": ("its entry holds a value that no engine can be told", "ENTRY"),
     }.get(kind, ("it cannot be read", "UNKNOWN"))

@@ -236,6 +236,17 @@ class Loading:
         self._dispatcher.counters["loads"] += 1
         log.info("loaded", extra={"model": model.spec.model, "bytes": model.need, "seconds": round(model.load_s, 2)})
 
+    def end_hung(self, now: float) -> None:
+        """Give up a load that does not end; only with its engine does what it holds surely go."""
+        for model in self._dispatcher.models.values():
+            if model.state is State.LOADING and now - model.loaded_at > self._config.load_hang_s:
+                self._ledger.release(model.spec.digest)
+                self._fail(model, load_failed(model.spec, "hung"))
+                self._dispatcher.flights.replace(
+                    model.spec.bundle, f"a load took longer than {now - model.loaded_at:.0f} s"
+                )
+                return
+
     def engine_lost(self, bundle: str) -> None:
         """What was in that engine is gone; what it was loading is tried again by who still wants it."""
         for model in self._dispatcher.models.values():

@@ -254,6 +254,15 @@ def test_a_hung_forward_is_ended_and_its_mates_are_answered(start: Start, outbox
     assert replies[1].error is None
 
 
+def test_a_hung_load_is_ended_and_other_models_go_on(start: Start, outbox: RecordingOutbox) -> None:
+    wedged, other = fake_model("org/a", load_s=600), fake_model("org/b", load_s=0.05)
+    dispatcher = start(wedged, other, load_hang_s=1.0)
+    replies = outbox.wait_for(submit(dispatcher, delivery(wedged, "hello"), delivery(other, "hello")))
+    assert replies[0].error is not None and replies[0].error["code"] == "MODEL_LOAD_FAILED"
+    assert replies[1].error is None
+    assert outbox.wait_for(submit(dispatcher, delivery(other, "again")))[0].error is None
+
+
 def test_pinned_models_load_unasked_and_stay(start: Start, outbox: RecordingOutbox) -> None:
     pinned, other = fake_model("org/p", bytes=60, pinned=True), fake_model("org/b", bytes=60)
     dispatcher = start(pinned, other, memory_bytes=100)
