@@ -82,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
+        if self._transport.is_closing():  # lost while it paused: the next connection asks
+            return
         index = self._shared.take_next()
         if index is None:
             self._transport.close()
