@@ -22,17 +22,14 @@ from inference.calls import Accepted, Call, Outcome
 from inference.cold import Patience, next_look, reason_to_stop
 from inference.gateway import Gateway
 from protocol import blobs, errors, names
+from protocol.cost import estimate_cost
 from protocol.errors import InferenceError, InvalidInput, ModelNotFound, ShoalError
 from protocol.messages import EMBED, Payload, Request
 from protocol.options import parse_encode_options, parse_profile
 from protocol.replies import Reply
-from protocol.spec import ModelSpec
 
 # A primitive that callers may use is one line here.
 OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
-
-CHARACTERS_PER_TOKEN = 4
-SPECIAL_TOKENS = 2
 
 
 async def run(gateway: Gateway, call: Call) -> Outcome:
@@ -112,18 +109,6 @@ def resolve(catalog: Snapshot, call: Call) -> Resolved:
         return catalog.resolve(f"{resolved.model.spec.model}:{profile}")
     except ModelNotFound as error:
         raise InvalidInput(error.message, param=where) from None
-
-
-def estimate_cost(items: list[dict[str, Any]], spec: ModelSpec) -> int:
-    """In padded-token equivalents, from lengths alone: only the worker has the tokenizer."""
-    longest = spec.max_tokens or 1 << 30
-    return sum(min(_tokens(item), longest) for item in items)
-
-
-def _tokens(item: Mapping[str, Any]) -> int:
-    if "token_ids" in item:
-        return len(item["token_ids"]) + SPECIAL_TOKENS
-    return len(item.get("text", "")) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS
 
 
 async def send(gateway: Gateway, accepted: Accepted) -> None:

@@ -8,16 +8,14 @@ from typing import Any
 
 from catalog.snapshot import Resolved, Snapshot
 from protocol import names
+from protocol.cost import estimate_cost
 from protocol.errors import InvalidInput, ModelNotFound
 from protocol.items import parse_items
 from protocol.messages import TASK_PREFIX, Payload, Request
 from protocol.options import parse_encode_options, parse_profile, shown
-from protocol.spec import ModelSpec
 
 OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
 ARGUMENTS = ("model", "items", "options")
-CHARACTERS_PER_TOKEN = 4
-SPECIAL_TOKENS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +53,6 @@ def translate(headers: Mapping[str, Any], arguments: Mapping[str, Any], catalog:
     )
     queue = names.queue(spec.pool, spec.model, request.lane)
     return Translated(request, Payload(items, options.to_wire()), queue, spec.pool)
-
-
-def estimate_cost(items: list[dict[str, Any]], spec: ModelSpec) -> int:
-    """In padded-token equivalents, from lengths alone, as a gateway estimates it."""
-    longest = spec.max_tokens or 1 << 30
-    return sum(min(_tokens(item), longest) for item in items)
-
-
-def _tokens(item: Mapping[str, Any]) -> int:
-    if "token_ids" in item:
-        return len(item["token_ids"]) + SPECIAL_TOKENS
-    return len(item["text"]) // CHARACTERS_PER_TOKEN + SPECIAL_TOKENS
 
 
 def _known(arguments: Mapping[str, Any]) -> dict[str, Any]:
