@@ -8,6 +8,7 @@ states it, so that a figure can be judged against what any scheduler could do.
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,8 @@ def serving(
     catalog = entries(system.folder(), **fields)
     memory = str(SIZE * room + SIZE // 2)
     with system.serve({"SHOAL_CATALOG": str(catalog), "SHOAL_MEMORY_BYTES": memory, **(settings or {})}) as product:
-        for number in range(room):
-            product.warm(name(number))
+        with ThreadPoolExecutor(room) as threads:
+            list(threads.map(lambda number: product.warm(name(number)), range(room)))
         yield product
 
 

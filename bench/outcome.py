@@ -34,6 +34,11 @@ class Outcome:
         """Good responses per second."""
         return self.good / self.seconds if self.seconds else 0.0
 
+    def rate_between(self, start: float, end: float) -> float:
+        """Good responses per second that came in this part of the run, as seconds since its start."""
+        came = zip(self.ended, self.statuses, strict=True)
+        return sum(status == 200 and start <= ended < end for ended, status in came) / (end - start)
+
     def percentile(self, share: float) -> float:
         """Seconds within which this share of the good responses came; NaN when there are none."""
         took = sorted(took for took, status in zip(self.took, self.statuses, strict=True) if status == 200)
