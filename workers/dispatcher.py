@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.snapshot import Snapshot
-from workers.batching import form_batch
+from workers.batching import batch_cost, form_batch
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
 from workers.engines import Engine, EngineProcess
@@ -28,6 +28,7 @@ from workers.loading import Loading
 from workers.prepare import Preparation, Preparing
 from workers.requests import Requests
 from workers.served import ServedModel
+from workers.turns import Turns
 
 log = logging.getLogger("shoal.dispatcher")
 
@@ -86,6 +87,7 @@ class Dispatcher:
         self.preparation = self.outside.preparation(config)
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.models: dict[str, ServedModel] = {}
+        self.turns = Turns()
         self.requests = Requests(self, outbox)
         self.flights = Flights(self)
         self.loading = Loading(self)
@@ -179,16 +181,15 @@ class Dispatcher:
             return
         self.loading.advance(now)
         while self.flights.has_room:
-            model = max(
-                (model for model in self.models.values() if model.can_run),
-                key=lambda model: model.urgency(now),
-                default=None,
-            )
-            if model is None:
+            runnable = [model for model in self.models.values() if model.can_run]
+            claims = [model.claim(now, self._batch_budget(model)) for model in runnable]
+            if not claims:
                 return
-            self._launch(model, now)
+            chosen = self.turns.next(claims)
+            self.turns.charge(claims, chosen, self._launch(self.models[chosen.digest], now))
 
-    def _launch(self, model: ServedModel, now: float) -> None:
+    def _launch(self, model: ServedModel, now: float) -> float:
+        """Send the model's next batch; answers the seconds it will take, as far as known."""
         if model.suspects:
             batch = model.suspects.pop(0)
         else:
@@ -205,12 +206,14 @@ class Dispatcher:
             model.entries = [entry for entry in model.entries if id(entry) not in taken]
         batch = [entry for entry in batch if not entry.job.done]
         if not batch:
-            return
+            return 0.0
         fresh = {entry.job.id: entry.job for entry in batch if entry.job.launched is None}.values()
         for job in fresh:
             job.launched = now
         self.outbox.started([job.deliveries[0] for job in fresh])
         self.flights.send(model, batch, now)
+        predicted = model.pace.predict(batch_cost([entry.cost for entry in batch], model.packed))
+        return self.config.target_s if predicted is None else predicted
 
     def serve(self, digest: str) -> ServedModel | None:
         """The model of this digest, known from now on; None when the catalog has no such model."""

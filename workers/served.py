@@ -12,6 +12,7 @@ from workers.batching import Entry, Mix, Pace, Shares, oldest, weighted_age
 from workers.jobs import Job
 from workers.prepare import Files
 from workers.residency import Demand
+from workers.turns import Claim
 
 
 class State(StrEnum):
@@ -85,6 +86,15 @@ class ServedModel:
         if waiting:
             return weighted_age(oldest(waiting, now), now)
         return max((now - job.arrival for job in self.arrivals), default=0.0)
+
+    def claim(self, now: float, budget: int) -> Claim:
+        """What it brings forward when the next batch is given out; only for one that can run."""
+        waiting = [*self.entries, *chain(*self.suspects)]
+        lane = min(entry.lane for entry in waiting)
+        cost = sum(entry.cost for entry in waiting)
+        batches = max(len(waiting) / self.spec.max_items, cost / budget, 1.0)
+        work_s = batches * (self.pace.predict(round(cost / batches)) or 0.0)
+        return Claim(self.spec.digest, weighted_age(oldest(waiting, now), now), lane, work_s)
 
     def worth(self, now: float) -> float:
         """Of each byte it holds on the device: how much would be lost if it left."""
