@@ -1,5 +1,6 @@
 """A whole Shoal of a test's own, every process of it a real one that may be killed, frozen and started again."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,13 +14,11 @@ from typing import Any, Protocol
 import psutil
 import redis
 
-from catalog.snapshot import Model, Snapshot
+from catalog.snapshot import Model
 from project.cli import embedded, processes, services
-from protocol import names
 from tests.service.harness import ROOT, Fleet, Services, Worker, fake_model, wait_until
 
 DEADLINE_S = 60.0  # of a waiting call; tests check that no answer comes later
-VERSION = 2**40  # newer than what a gateway with an empty database would publish by itself
 
 
 class Server(Protocol):
@@ -116,7 +115,7 @@ class System:
 
     def start(self, *, gateways: int = 2, workers: int = 2, worker_settings: dict[str, Any] | None = None) -> None:
         """Everything but the servers, ready to answer."""
-        self._publish_catalog()
+        self._write_entry()
         self._make_gateways(gateways)
         for _ in range(workers):
             self.fleet.start(wait=False, **(self.settings | (worker_settings or {})))
@@ -156,6 +155,7 @@ class System:
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "project.settings.gateway",
             "SHOAL_DATA": str(self.folder / "data"),
+            "SHOAL_CATALOG": str(self.folder / "catalog"),
             "SHOAL_REDIS_URL": self.state.url,
             "SHOAL_BROKER_URL": self.broker.url,
             "SHOAL_REQUEST_TIMEOUT_S": str(DEADLINE_S),
@@ -163,15 +163,25 @@ class System:
         }
 
     def _make_gateways(self, count: int) -> None:
-        migrate = [sys.executable, "manage.py", "migrate", "-v0"]
-        subprocess.run(migrate, check=True, cwd=ROOT, env=self.environment())
+        for command in (["migrate", "-v0"], ["sync_catalog"]):
+            manage = [sys.executable, "manage.py", *command]
+            subprocess.run(manage, check=True, cwd=ROOT, env=self.environment(), stdout=subprocess.DEVNULL)
         for number in range(count):
             log = self.folder / f"gateway{number}.log"
             self.gateways.append(GatewayProcess(processes.free_port(), self.environment(), log))
 
-    def _publish_catalog(self) -> None:
-        self.redis.set(names.CATALOG, Snapshot(VERSION, (self.model,)).to_json())
-        self.redis.set(names.CATALOG_VERSION, VERSION)
+    def _write_entry(self) -> None:
+        spec = self.model.spec
+        entry: dict[str, Any] = {
+            "id": spec.model,
+            "family": spec.family,
+            "primitives": ["encode"],
+            "outputs": ["dense"],
+        }
+        entry |= {"dims": dict(spec.dims), "load": dict(spec.load), "max_items": spec.max_items}
+        folder = self.folder / "catalog"
+        folder.mkdir()
+        (folder / "entry.yaml").write_text(json.dumps(entry))
 
 
 def make_model(**load: Any) -> Model:

@@ -13,7 +13,7 @@ from tests.service.faults.system import DEADLINE_S
 from tests.service.faults.traffic import Traffic
 
 GRACE_S = 5.0  # between a deadline and the client's clock, on a machine with other work
-ROUNDS = 10  # of sending again what was refused, half a second to a second apart
+ROUNDS = 30  # of sending again what was refused, half a second apart
 SETTLE_S = 120.0
 FINISHED = {"succeeded", "failed", "cancelled", "expired"}
 
