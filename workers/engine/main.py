@@ -26,6 +26,9 @@ class Engine:
         self._sock = sock
         self._device = device
         self._models: dict[str, LoadedModel] = {}
+        self._loading: set[str] = set()
+        self._warmed: set[str] = set()  # families
+        self._settled: set[str] = set()  # digests of models that were here when libraries were settled
         self._work: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
 
@@ -43,12 +46,23 @@ class Engine:
         for message in pipe.read_messages(self._sock):
             match message["op"]:
                 case "load":
+                    self._loading.add(message["digest"])
                     threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
                 case "warm":
-                    threading.Thread(target=_warm, args=(message["families"],), name="warm", daemon=True).start()
+                    threading.Thread(target=self._warm, args=(message["families"],), name="warm", daemon=True).start()
                 case _:
                     self._work.put(message)
         self._work.put(None)
+
+    def _warm(self, families: list[str]) -> None:
+        for name in (FAMILIES.keys() & set(families)) - self._warmed:
+            family(name).warm()
+            self._warmed.add(name)
+        self._settle()
+
+    def _settle(self) -> None:
+        memory.settle_libraries()
+        self._settled = self._loading | self._models.keys()
 
     def _send(self, message: dict[str, Any]) -> None:
         data = pipe.frame(message)
@@ -62,6 +76,7 @@ class Engine:
         except Exception as error:  # a load may fail in any way its library can; the dispatcher answers the callers
             log.warning("load failed", extra={"digest": digest}, exc_info=True)
             memory.give_back()
+            self._loading.discard(digest)
             typed = error.to_wire() if isinstance(error, ShoalError) else None
             self._send(
                 {
@@ -74,6 +89,7 @@ class Engine:
             )
             return
         self._models[digest] = model
+        self._loading.discard(digest)
         self._send(
             {
                 "op": "loaded",
@@ -94,12 +110,17 @@ class Engine:
             self._send({"op": "progress", "digest": digest, "share": float(share)})
 
         code = family(spec.family)
+        if spec.family not in self._warmed:
+            self._warm([spec.family])
         model = code.load(spec, folder, self._device, report)
         return model, model.bytes
 
     def _unload(self, digest: str) -> None:
         self._models.pop(digest, None)
-        memory.give_back()
+        was_settled = digest in self._settled
+        memory.give_back(all_of_it=was_settled)
+        if was_settled:
+            self._settle()
         self._send({"op": "unloaded", "digest": digest, "rss": memory.resident_bytes()})
 
     def _forward(self, message: Mapping[str, Any]) -> None:
@@ -118,11 +139,6 @@ class Engine:
             return
         seconds = time.perf_counter() - started
         self._send({"op": "done", "batch": message["batch"], "outputs": list(outputs), "seconds": seconds})
-
-
-def _warm(families: list[str]) -> None:
-    for name in FAMILIES.keys() & families:
-        family(name).warm()
 
 
 def _log_forward_failure(batch: int, error: BaseException) -> None:

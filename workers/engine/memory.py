@@ -29,8 +29,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def give_back() -> None:
-    """Return freed memory to the device and to the operating system."""
+def settle_libraries() -> None:
+    """Take all that is here by now out of the garbage collector's sight.
+
+    Of torch and its kin there are a million objects, which each full collection would walk through for a fifth of a
+    second with every forward waiting; they live as long as the process.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def give_back(all_of_it: bool = False) -> None:
+    """Return freed memory to the device and to the operating system; `all_of_it` also what was settled."""
+    if all_of_it:
+        gc.unfreeze()
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
