@@ -9,8 +9,8 @@ from inference.queues import QueueReader
 from protocol.errors import TooManyRequests
 
 
-def admit(queues: QueueReader, accepted: Accepted) -> None:
-    """Raises TooManyRequests, which says when there would be room.
+def admit(queues: QueueReader, accepted: Accepted, held: float = 0.0) -> None:
+    """Raises TooManyRequests, which says when there would be room. `held` is cost that waits before it in the gateway.
 
     Where nothing waits in front it is never refused: a load has to be asked for by somebody, and the pace of a worker
     that has become faster is learned from what it runs.
@@ -19,7 +19,7 @@ def admit(queues: QueueReader, accepted: Accepted) -> None:
     forecast = queues.forecast(spec.model, request.lane, time.monotonic())
     if forecast is None:
         return
-    ahead = queues.ahead(spec, request.lane, forecast)
+    ahead = queues.ahead(spec, request.lane, forecast) + held
     answer_s, left_s = forecast.answer_s(ahead, request.cost), request.deadline - time.time()
     if ahead <= 0 or answer_s <= left_s:
         return

@@ -2,6 +2,7 @@
 
     accept          which model and options are meant, may this caller, what will it cost     400 403 404
     admit           would it be answered in time                                               429
+    windows.place   wait while its key has enough unanswered work in that queue                503 504
     send            publish the request; a large payload goes into the blob store              503
     wait_for_reply  until the mailbox has it, its deadline passes, or waiting makes no sense   503 504
 
@@ -11,7 +12,7 @@ Whatever ends a call early is announced to the workers, so that nothing runs for
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -28,6 +29,8 @@ from protocol.messages import EMBED, Payload, Request
 from protocol.options import parse_encode_options, parse_profile
 from protocol.replies import Reply
 
+Awaited = TypeVar("Awaited")
+
 # A primitive that callers may use is one line here.
 OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
 
@@ -38,11 +41,13 @@ async def run(gateway: Gateway, call: Call) -> Outcome:
     with metrics.measure(call.primitive) as measured:
         accepted = accept(gateway, call, reply=gateway.mailbox.key)
         measured.model = accepted.spec.model
-        admit(gateway.queues, accepted)
-        with gateway.mailbox.expect(call.id) as waiting, gateway.queues.awaiting(accepted):
+        admit(gateway.queues, accepted, held=gateway.windows.held(accepted))
+        with gateway.mailbox.expect(call.id) as waiting, gateway.windows.place(accepted) as turn:
             try:
-                await send(gateway, accepted)
-                reply = await wait_for_reply(gateway, accepted, waiting)
+                await wait_for_reply(gateway, accepted, turn)
+                with gateway.queues.awaiting(accepted):
+                    await send(gateway, accepted)
+                    reply = await wait_for_reply(gateway, accepted, waiting)
             except (ShoalError, asyncio.CancelledError):
                 gateway.cancels.announce(accepted.spec.pool, call.id)
                 raise
@@ -126,8 +131,11 @@ def _body(arguments: Mapping[str, Any]) -> bytes:
     return bytes(msgpack.packb([[], arguments, EMBED]))
 
 
-async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio.Future[Reply]") -> Reply:
-    """The worker's reply. Raises GatewayTimeout, or sooner Provisioning or ModelLoading, or what failed the mailbox."""
+async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio.Future[Awaited]") -> Awaited:
+    """The worker's reply, or leave to send the request.
+
+    Raises GatewayTimeout, or sooner Provisioning or ModelLoading, or what failed the mailbox.
+    """
     started = time.monotonic()
     limits = gateway.limits
     patience = Patience(limits.provision_wait_s, limits.cold_wait_s, accepted.request.deadline - time.time())

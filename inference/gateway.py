@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from inference.publisher import Publisher
 from inference.queues import QueueReader
 from inference.tasks import TaskStore
 from inference.usage import Record, UsageMeter
+from inference.windows import Windows
 
 log = logging.getLogger("shoal.gateway")
 
@@ -85,6 +87,7 @@ class Gateway:
         self.cancels = Cancels(self.redis)
         self.fleet = FleetReader(self.redis)
         self.queues = QueueReader(self.redis, broker_url, lambda: self.catalog.current, lambda: self.fleet.current)
+        self.windows = Windows(lambda model, lane: self.queues.forecast(model, lane, time.monotonic()))
         self.tasks = TaskStore(self.redis, limits.task_ttl_s)
         self.payloads = PayloadStore(self.redis, data_dir / "blobs")
         self.usage = UsageMeter(record_usage)
