@@ -1,6 +1,5 @@
 """The fleet as the admin shows it: the workers' beats and the queues in Redis, read once into frozen data."""
 
-import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
+from admin.connections import client, state
 from protocol import beats, links, names
 
 STATES = ("loaded", "loading", "unloading", "fetching", "waiting", "failed", "absent")  # what matters most first
@@ -78,6 +78,7 @@ class Fleet:
     now: float
     workers: tuple[Worker, ...] = ()
     queues: tuple[Queue, ...] | None = None  # None: the broker is not a Redis, so this page cannot count
+    dead_letters: int = 0
     problem: str = ""
 
     @property
@@ -137,20 +138,21 @@ def _rank(state: str) -> int:
     return STATES.index(state) if state in STATES else len(STATES)
 
 
-def read(state: "redis.Redis", broker: "redis.Redis | None", now: float) -> Fleet:
+def read(memory: "redis.Redis", broker: "redis.Redis | None", now: float) -> Fleet:
     """The fleet as of `now`. Redis being away is an answer here, not an exception."""
-    pipeline = state.pipeline(transaction=False)
+    pipeline = memory.pipeline(transaction=False)
     pipeline.zrange(names.WORKERS, 0, -1)
     pipeline.zrange(names.DEMAND, 0, -1)
+    pipeline.zcard(names.DEAD)
     try:
-        ids, demanded = pipeline.execute()
-        raw = state.mget([names.worker(worker_id.decode(errors="replace")) for worker_id in ids]) if ids else []
+        ids, demanded, dead = pipeline.execute()
+        raw = memory.mget([names.worker(worker_id.decode(errors="replace")) for worker_id in ids]) if ids else []
         depths = _depths(broker, demanded) if broker is not None else None
     except redis.RedisError as error:
         return Fleet(now, problem=f"Redis does not answer ({type(error).__name__}), so the fleet is not known.")
     found = [beats.read(one) for one in raw if one is not None]
     workers = [_worker(beat) for beat in found if beat is not None]
-    return Fleet(now, tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))), depths)
+    return Fleet(now, tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))), depths, dead)
 
 
 def _depths(broker: "redis.Redis", queue_names: Iterable[bytes]) -> tuple[Queue, ...]:
@@ -217,12 +219,6 @@ def _resident(model: Mapping[str, Any]) -> Resident:
     )
 
 
-@functools.lru_cache(maxsize=4)
-def _connection(url: str) -> "redis.Redis":
-    """One client per URL, with timeouts short enough for a page that is asked for every second."""
-    return redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
-
-
 def current(now: float) -> Fleet:
-    broker = _connection(settings.SHOAL_BROKER_URL) if links.is_redis(settings.SHOAL_BROKER_URL) else None
-    return read(_connection(settings.SHOAL_REDIS_URL), broker, now)
+    broker = client(settings.SHOAL_BROKER_URL) if links.is_redis(settings.SHOAL_BROKER_URL) else None
+    return read(state(), broker, now)

@@ -3,11 +3,14 @@
 from django.contrib import admin
 from django.urls import path
 
-from admin import pages
+from admin import dead, pages
 
 urlpatterns = [
     path("admin/fleet/", admin.site.admin_view(pages.fleet_page), name="fleet"),
     path("admin/fleet/live/", admin.site.admin_view(pages.fleet_live), name="fleet-live"),
+    path("admin/dead-letters/", admin.site.admin_view(dead.letters), name="dead-letters"),
+    path("admin/dead-letters/act/", admin.site.admin_view(dead.act), name="dead-letters-act"),
+    path("admin/dead-letters/<path:letter_id>/", admin.site.admin_view(dead.letter), name="dead-letter"),
     path("admin/live/", admin.site.admin_view(pages.overview_live), name="overview-live"),
     path("admin/", admin.site.urls),
 ]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redis.asyncio import Redis
@@ -50,6 +50,7 @@ class Fleet:
     beats: tuple[Mapping[str, Any], ...] = ()
     read_at: float = float("-inf")
     models: Mapping[str, ModelState] = field(default_factory=dict)  # by digest
+    dead_letters: int = 0
 
     def is_fresh(self, now: float) -> bool:
         return now - self.read_at <= STALE_S
@@ -107,7 +108,9 @@ class FleetReader:
         if len(found) < len(known):
             await self._redis.zremrangebyscore(names.WORKERS, "-inf", time.time() - FORGET_S)
         self._complain([worker for worker, beat in found.items() if beat is None])
-        self.current = view([beat for beat in found.values() if beat is not None], time.monotonic())
+        dead = int(await self._redis.zcard(names.DEAD))
+        seen = view([beat for beat in found.values() if beat is not None], time.monotonic())
+        self.current = replace(seen, dead_letters=dead)
 
     def _complain(self, unreadable: Sequence[str]) -> None:
         """Once for each worker, not every second."""

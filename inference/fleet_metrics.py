@@ -34,6 +34,8 @@ class FleetCollector(Collector):
         for name, (text, fact) in _MODEL_GAUGES.items():
             yield _gauge(name, text, _WORKER_MODEL, ((key, model.get(fact, 0)) for key, model in _models(beats)))
         yield _counters(beats)
+        dead = [((), float(self._fleet.dead_letters))]
+        yield _gauge("shoal_dead_letters", "Requests given up on that nobody has replayed or dropped.", (), dead)
 
 
 _WORKER_MODEL = ("worker", "model")

@@ -9,6 +9,12 @@ WORKERS = PREFIX + "workers"  # zset worker id -> unix time of its last beat
 CANCELLED = PREFIX + "cancelled"  # zset request id -> unix time, trimmed after an hour
 DEMAND = PREFIX + "demand"  # zset queue name -> unix time of its last publish
 
+DEAD = PREFIX + "dead"  # zset request id -> unix time it was given up; see protocol.dead_letters
+DEAD_FACTS = DEAD + ":facts"  # hash request id -> JSON about it, none of it a caller's
+DEAD_MESSAGES = DEAD + ":messages"  # hash request id -> its message's body, as far as it can be sent again
+DEAD_SIZES = DEAD + ":sizes"  # hash request id -> bytes kept for it
+DEAD_BYTES = DEAD + ":bytes"  # their sum
+
 INTAKE_QUEUE = "shoal"  # where plain Celery clients send the public tasks
 OPS_QUEUE = "ops"  # housekeeping, ordinary Celery tasks
 
@@ -61,6 +67,11 @@ def task_result(request_id: str) -> str:
 def attempts(request_id: str) -> str:
     """How often a request was started by a worker that then vanished."""
     return f"{PREFIX}attempts:{request_id}"
+
+
+def replaying(request_id: str) -> str:
+    """There while somebody sends this dead letter again."""
+    return f"{DEAD}:replaying:{request_id}"
 
 
 def published(queue: str) -> str:

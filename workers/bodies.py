@@ -40,7 +40,11 @@ class BodyReader:
 
     def load(self, receipt: Receipt) -> Payload:
         """The payload of a request, wherever it is. Raises InvalidInput, Expired, TransportFailure."""
-        given = arguments(receipt.message, self.max_bytes)
+        try:
+            given = arguments(receipt.message, self.max_bytes)
+        except InvalidInput:
+            receipt.is_unreadable = True
+            raise
         payload = self._payload(given)
         receipt.blob = given.get("blob")
         receipt.item_ids = tuple(item.get("id") for item in payload.items)
@@ -48,6 +52,8 @@ class BodyReader:
 
     def forget(self, receipt: Receipt) -> None:
         """Its answer is written, so nobody needs the payload again. What fails here ends by its own expiry."""
+        if receipt.is_dead:
+            return  # kept with its dead letter
         if receipt.blob is not None and receipt.blob.endswith(receipt.id):  # and not one that others wait for
             try:
                 blobs.drop(receipt.blob, self.folder, self.delete)

@@ -73,7 +73,9 @@ def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) ->
     runtime.custody = Custody()
     runtime.holdings = Holdings()
     runtime.subscriptions = Subscriptions(config.pool)
-    runtime.outbox = Outbox(settings.SHOAL_REDIS_URL, settings.SHOAL_TASK_TTL_S, runtime.bridge, runtime.custody)
+    runtime.outbox = Outbox(
+        settings.SHOAL_REDIS_URL, settings.SHOAL_TASK_TTL_S, runtime.bridge, runtime.custody, config.worker_id
+    )
     runtime.dispatcher = Dispatcher(config, catalog, runtime.outbox)
     runtime.intake = Intake(runtime.outbox)
     runtime.desk = _desk(app, config, runtime)

@@ -6,7 +6,7 @@ Called for every message, so it decides from headers alone; and it never raises,
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -62,14 +62,14 @@ class Desk:
             self._admit(request, message, task)
 
     def refuse(self, message: Any, task: Any, error: ShoalError) -> None:
-        """Answer and acknowledge what cannot be worked on, as far as it says where to answer."""
+        """Answer and acknowledge what cannot be worked on, as far as it says where to answer; it is a dead letter."""
         request = nominal_request(message.headers or {}, task.name)
         log.warning("message refused: %s", error.message, extra={"request_id": request.id or None, "code": error.code})
+        if not request.id:
+            request = replace(request, reply=None, store=False)  # nobody can ask for it
         delivery = self._delivery(message, task, request)
-        if request.id:
-            self._answer(delivery, error)
-        else:
-            self.custody.drop(delivery.receipt)
+        delivery.receipt.is_unreadable = True
+        self._answer(delivery, error)
 
     def _admit(self, request: Request, message: Any, task: Any) -> None:
         is_held = self.custody.holds(request.id)  # then the dispatcher knows what to do with it

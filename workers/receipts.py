@@ -20,8 +20,11 @@ class Receipt:
     cancel_request: Callable[[str], None]
     redelivered: bool = False
     is_counted: bool = False  # this delivery is on the request's attempt counter
+    attempts: int = 1  # how often it was started, this time included
+    is_unreadable: bool = False  # the message itself; its caller may have done nothing wrong
     item_ids: tuple[str | None, ...] = ()  # the items' own, for a stored result
     blob: str | None = None  # reference of a payload that waited in the blob store
+    is_dead: bool = False  # given up on, and kept as a dead letter
     error: str | None = None  # code of the answer; None: it went well
     forward_s: float = 0.0
     time_start: float | None = None

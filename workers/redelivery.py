@@ -44,6 +44,7 @@ class Redelivery:
         """Take it in, unless its result is known. Raises WorkerLost when it has had its chances."""
         starts, is_stored = self._look_up(delivery.request.id)
         receipt: Receipt = delivery.receipt
+        receipt.attempts = starts + 1
         if is_stored and delivery.request.store:
             self._bridge.put(partial(self._custody.drop, receipt))
         elif starts + 1 >= MOST_STARTS:
@@ -88,6 +89,7 @@ class Redelivery:
                 pipe.expire(attempts, self._ttl_s)
                 pipe.execute()
             delivery.receipt.is_counted = True
+            delivery.receipt.attempts += 1
         except redis.RedisError:
             log.warning("start not counted", extra={"request_id": delivery.request.id})
         self._started[delivery.request.id] = delivery.request.digest

@@ -14,12 +14,13 @@ from typing import Any
 
 import redis
 
-from protocol import names, replies
+from protocol import dead_letters, names, replies
 from protocol.errors import InferenceError
 from protocol.replies import Reply
 from workers import results
 from workers.bridge import Bridge
 from workers.custody import Custody
+from workers.dead_letters import is_dead, keep_arguments
 from workers.deliveries import Delivery
 from workers.links import connect
 from workers.receipts import Receipt
@@ -47,6 +48,7 @@ class Letter:
     receipt: Receipt
     packed: bytes
     stored: bytes | None
+    dead: tuple[Any, ...] | None = None  # how it is kept when the request was given up on
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,12 @@ class Outbox:
     the broker sends no more.
     """
 
-    def __init__(self, redis_url: str, ttl_s: int, bridge: Bridge, custody: Custody) -> None:
+    def __init__(self, redis_url: str, ttl_s: int, bridge: Bridge, custody: Custody, worker_id: str) -> None:
         self._redis = connect(redis_url)
         self._ttl_s = ttl_s
         self._bridge = bridge
         self._custody = custody
+        self._worker_id = worker_id
         self._waiting: queue.SimpleQueue[Answer | Started | Uncounted | threading.Event] = queue.SimpleQueue()
         self._gives_up = threading.Event()
         self.on_redelivered_end: Callable[[str], None] = lambda request_id: None
@@ -128,7 +131,7 @@ class Outbox:
                 log.exception("burst of replies failed")
 
     def _process(self, burst: list[Answer | Started | Uncounted | threading.Event]) -> None:
-        letters = [_letter(entry) for entry in burst if isinstance(entry, Answer)]
+        letters = [_letter(entry, self._worker_id) for entry in burst if isinstance(entry, Answer)]
         notes = [entry for entry in burst if isinstance(entry, Started | Uncounted)]
         if (letters or notes) and self._write_for_sure(letters, notes):
             self._bridge.put(partial(self._custody.settle, [letter.receipt for letter in letters]))
@@ -163,6 +166,8 @@ class Outbox:
                 pipe.rpush(mailbox, replies.join(packed))
                 pipe.expire(mailbox, MAILBOX_TTL_S)
             for letter in letters:
+                if letter.dead is not None:
+                    pipe.eval(dead_letters.KEEP, *letter.dead)
                 if letter.stored is not None:
                     pipe.eval(results.STORE, 1, names.task_result(letter.receipt.id), letter.stored, self._ttl_s)
             _check(pipe.execute(raise_on_error=False))
@@ -176,25 +181,27 @@ class Outbox:
             pipe.expire(names.attempts(note.id), self._ttl_s)
 
 
-def _letter(answer: Answer) -> Letter:
+def _letter(answer: Answer, worker_id: str) -> Letter:
     """The answer as it will be written; finishing and rendering run a family's code, so anything may go wrong."""
     receipt: Receipt = answer.delivery.receipt
     try:
-        return _written(receipt, answer.finish())
+        return _written(receipt, answer.finish(), worker_id)
     except Exception:
         log.exception("answer could not be put together", extra={"request_id": receipt.id})
         error = InferenceError("the result could not be put together")
-        return _written(receipt, Reply(receipt.id, error=error.to_wire()))
+        return _written(receipt, Reply(receipt.id, error=error.to_wire()), worker_id)
 
 
-def _written(receipt: Receipt, reply: Reply) -> Letter:
+def _written(receipt: Receipt, reply: Reply, worker_id: str) -> Letter:
     request = receipt.request
     receipt.error = reply.error["code"] if reply.error else None
     receipt.forward_s = reply.timing.get("forward", 0.0) / 1e3
+    receipt.is_dead = is_dead(receipt, reply)
     return Letter(
         receipt,
         packed=replies.pack_one(reply) if request.reply is not None else b"",
         stored=results.stored_form(request, reply, receipt.item_ids) if request.store else None,
+        dead=keep_arguments(receipt, reply, worker_id) if receipt.is_dead else None,
     )
 
 

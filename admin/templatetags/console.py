@@ -1,5 +1,7 @@
 """Filters that turn bytes, counts and moments into words a person reads at a glance."""
 
+from datetime import UTC, datetime
+
 from django import template
 
 register = template.Library()
@@ -49,3 +51,9 @@ def since(moment: float, now: float) -> str:
 def words(name: str) -> str:
     """A counter's key as words: "loads_failed" → "loads failed"."""
     return name.replace("_", " ")
+
+
+@register.filter
+def moment(unix: float) -> str:
+    """A point in time, in UTC: "2026-01-31 17:05:09"."""
+    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%d %H:%M:%S")

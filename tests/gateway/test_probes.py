@@ -170,6 +170,7 @@ async def test_calls_are_counted(worker: WorkerDouble, client: httpx.AsyncClient
 
 
 async def test_strangers_add_no_series(worker: WorkerDouble, client: httpx.AsyncClient) -> None:
+    """S097: names that callers make up are no labels."""
     await client.post("/v1/encode/nobody/0", json={"items": ["a"]})
     await client.get("/v1/nothing/0")
     before = await scrape(client)
@@ -187,6 +188,16 @@ async def test_workers_are_gauges_from_their_beats(worker: WorkerDouble, client:
     assert found['shoal_workers{pool="default"}'] == 1
     assert found['shoal_worker_memory_capacity_bytes{worker="double-1"}'] == 1000
     assert found['shoal_worker_model_loaded{model="acme/fake",worker="double-1"}'] == 1
+
+
+async def test_dead_letters_are_counted(worker: WorkerDouble, client: httpx.AsyncClient, redis_url: str) -> None:
+    assert (await scrape(client))["shoal_dead_letters"] == 0
+    with redis.Redis.from_url(redis_url) as state:
+        state.zadd(names.DEAD, {"one": 1, "two": 2})
+    ends = time.monotonic() + 8  # the fleet is read every second
+    while (await scrape(client))["shoal_dead_letters"] != 2:
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.1)
 
 
 async def _until_status(client: httpx.AsyncClient, status: int) -> None:
