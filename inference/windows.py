@@ -22,7 +22,10 @@ UNKNOWN_COST = 8192.0
 
 def window_cost(forecast: Forecast | None) -> float:
     """Of one key, in the queue of a model with this forecast."""
-    return UNKNOWN_COST if forecast is None else forecast.rate * max(BATCHES * forecast.batch_s, LEAST_S)
+    if forecast is None:
+        return UNKNOWN_COST
+    # a model that has yet to be loaded gathers what pays for its load
+    return forecast.rate * (max(BATCHES * forecast.batch_s, LEAST_S) + forecast.load_s)
 
 
 @dataclass(slots=True, eq=False)

@@ -74,7 +74,12 @@ async def test_a_caller_who_leaves_makes_no_gap() -> None:
 
 @pytest.mark.parametrize(
     ("forecast", "cost"),
-    [(None, UNKNOWN_COST), (Forecast(1000.0, batch_s=0.25), 750.0), (Forecast(1000.0, batch_s=0.001), 100.0)],
+    [
+        (None, UNKNOWN_COST),
+        (Forecast(1000.0, batch_s=0.25), 750.0),
+        (Forecast(1000.0, batch_s=0.001), 100.0),
+        (Forecast(1000.0, batch_s=0.1, load_s=2.0), 2300.0),
+    ],
 )
 def test_a_window_is_what_keeps_the_workers_busy(forecast: Forecast | None, cost: float) -> None:
     assert window_cost(forecast) == cost
