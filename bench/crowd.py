@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
 from bench import load
+from bench.figure import Figure
 from bench.load import Check
 from bench.outcome import Outcome
 from bench.system import Serving, System
@@ -26,6 +28,7 @@ MODELS, ROOM, CLIENTS = 20, 8, 64
 LOAD_S, FORWARD_S = 2.0, 0.02
 SIZE = 100 << 20
 DIMS = 32
+ROUNDS, WHOLE_S, PART_S, SETTLED_S = 2, 9.0, 30.0, 4.0
 DIALECT = DIALECTS["native"]
 
 
@@ -94,6 +97,25 @@ class Traffic:
             return None if same else f"text {index}: not its vector"
 
         return check
+
+
+def compare(system: System, traffic: Traffic, bar: float) -> Figure:
+    """Room for all and room for some take turns, so that whatever else the machine does meets both."""
+    wholes, parts = [], []
+    with serving(system, MODELS) as whole, serving(system, ROOM) as part:
+        for _ in range(ROUNDS):
+            wholes.append(traffic.run(whole, WHOLE_S))
+            parts.append(traffic.run(part, PART_S))
+        loads = part.counters()["loads"]
+    all_rate = fmean(outcome.rate_between(SETTLED_S, WHOLE_S) for outcome in wholes)
+    some_rate = fmean(outcome.rate_between(SETTLED_S, PART_S) for outcome in parts)
+    failed = [complaint for outcome in (*wholes, *parts) for complaint in outcome.wrong]
+    unanswered = sum(outcome.unanswered for outcome in (*wholes, *parts))
+    share = some_rate / all_rate
+    longest = max(max(outcome.took) for outcome in parts)
+    value = f"{share:.2f} of all-resident; {len(failed)} failed, {unanswered} unanswered"
+    note = f"{some_rate:.1f} against {all_rate:.1f} requests/s, longest wait {longest:.1f} s, {loads} loads"
+    return Figure(value, share >= bar and not failed and not unanswered, "; ".join([note, *failed[:3]]))
 
 
 def most_possible(loads_at_once: int) -> float:

@@ -113,7 +113,7 @@ def test_age_still_gets_half_of_the_time(batches: dict[str, float], counts: list
 
 def test_short_backlogs_go_by_age_alone() -> None:
     device = Device({"a": 0.1, "b": 0.1}, {"a": [0.0] * 9, "b": [0.01] * 9})
-    assert 9 * 0.1 < LONG_S
+    assert LONG_S > 9 * 0.1
     assert [device.run()[0] for _ in range(18)] == ["a"] * 9 + ["b"] * 9
 
 

@@ -1,0 +1,14 @@
+"""Twenty models, room for eight, a few of them asked for most."""
+
+from bench import crowd
+from bench.figure import Figure
+from bench.system import System
+
+NAME = "20 fake models, room for 8, load 2 s, 64 clients, Zipf: throughput"
+BAR = "≥ 0.8 of all-resident, none failed"
+
+SHARE = 0.8
+
+
+def run(system: System) -> Figure:
+    return crowd.compare(system, crowd.Traffic.zipf(), SHARE)
