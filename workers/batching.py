@@ -220,6 +220,7 @@ class Pace:
     """
 
     ceiling: int | None = None  # lowered after an out-of-memory, never raised again
+    fits: int = 0  # the highest cost that ran, as far as nothing spoke against it since
     weight: float = 0.0
     mean_cost: float = 0.0
     mean_s: float = 0.0
@@ -228,6 +229,7 @@ class Pace:
 
     def observe(self, cost: int, seconds: float) -> None:
         """Take in one forward (West's weighted update, with fading)."""
+        self.fits = max(self.fits, cost)
         self.weight = self.weight * PACE_MEMORY + 1.0
         share = 1.0 / self.weight
         off_cost, off_s = cost - self.mean_cost, seconds - self.mean_s
@@ -237,8 +239,15 @@ class Pace:
         self.covariance = PACE_MEMORY * self.covariance + off_cost * (seconds - self.mean_s)
 
     def lower(self, failed_cost: int) -> None:
-        """Remember that `failed_cost` did not fit into memory."""
-        self.ceiling = min(self.ceiling or failed_cost, max(failed_cost // 2, 1))
+        """Remember that `failed_cost` did not fit into memory, unless as much did before.
+
+        Then one item may ask for more than its cost, which is found by halves and must not make all batches small; if
+        memory has really shrunk, the next failure finds `fits` lower than its cost.
+        """
+        if failed_cost <= self.fits:
+            self.fits = failed_cost // 2
+            return
+        self.ceiling = max(min(self.ceiling or failed_cost, failed_cost // 2), self.fits, 1)
 
     def line(self) -> tuple[float, float] | None:
         """Seconds fixed and per cost; None while the costs seen are too alike to tell the two apart."""

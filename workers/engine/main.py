@@ -1,6 +1,7 @@
 """The engine's loop: forwards one at a time on the main thread, loads beside them on their own threads."""
 
 import logging
+import os
 import queue
 import signal
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 
 from protocol.errors import ShoalError
 from protocol.spec import ModelSpec
-from workers.engine import memory, pipe
+from workers.engine import failures, memory, pipe
 from workers.families import FAMILIES, LoadedModel, family
 
 log = logging.getLogger("shoal.engine")
@@ -82,7 +83,7 @@ class Engine:
                 {
                     "op": "load_failed",
                     "digest": digest,
-                    "kind": _kind(error),
+                    "kind": failures.kind_of(error),
                     "message": _summary(error),
                     "error": typed,
                 }
@@ -132,7 +133,9 @@ class Engine:
                 raise RuntimeError(f"{len(inputs)} inputs gave {len(outputs)} outputs")
         except Exception as error:  # a forward may fail in any way; the dispatcher isolates the entry that did it
             _log_forward_failure(message["batch"], error)
-            kind = _kind(error)
+            kind = failures.kind_of(error)
+            if kind == "lost":  # the closed pipe tells the dispatcher, which starts another engine
+                os._exit(failures.DEVICE_LOST)
             if kind == "memory":
                 memory.give_back()
             self._send({"op": "failed", "batch": message["batch"], "kind": kind, "error": type(error).__name__})
@@ -146,10 +149,6 @@ def _log_forward_failure(batch: int, error: BaseException) -> None:
     frames = "".join(traceback.format_tb(error.__traceback__))
     log.warning("forward of batch %d raised %s at\n%s", batch, type(error).__name__, frames)
     log.debug("%s", error)
-
-
-def _kind(error: BaseException) -> str:
-    return "memory" if memory.is_out_of_memory(error) else "error"
 
 
 def _summary(error: BaseException) -> str:

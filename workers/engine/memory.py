@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_SIGNS = ("can't allocate memory", "CUDA error: out of memory")
+
 
 def resident_bytes() -> int:
     """Resident set of this process; its peak where the system does not tell the present."""
@@ -20,13 +22,11 @@ def resident_bytes() -> int:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether trying again with less, or with more room, may help."""
-    if isinstance(error, MemoryError):
+    # torch's CPU allocator raises a plain RuntimeError whose text is the only sign
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _SIGNS):
         return True
     torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return False
-    # torch's CPU allocator raises a plain RuntimeError whose text is the only sign
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def settle_libraries() -> None:

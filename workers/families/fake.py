@@ -16,7 +16,10 @@ Load options (`load:` of the entry), all optional:
     immune          true: words trigger no faults, as in a model that was mended
 
 Words in a text trigger faults: `boom` raises, `zzznan` gives a NaN vector, `segfault` kills the engine process,
-`hang` sleeps for an hour. Vectors are a function of the text alone: a seed from its SHA-256, unit length.
+`hang` sleeps for an hour, `oom` and `torchoom` run out of memory as Python and as torch say it, `deviceassert` fails as
+CUDA does: with this forward every later one of the process.
+
+Vectors are a function of the text alone: a seed from its SHA-256, unit length.
 """
 
 import hashlib
@@ -35,6 +38,7 @@ from protocol.spec import ModelSpec
 from workers.families import Prepared
 
 _loads: Counter[str] = Counter()  # that ran out of memory, by model
+_lost_devices: list[int] = []  # not empty: the device answers this process no more
 
 DEFAULT_BYTES = 1 << 20
 DEFAULT_DIMS = 8
@@ -107,6 +111,13 @@ class FakeModel:
             os.kill(os.getpid(), signal.SIGSEGV)
         if "boom" in words:
             raise RuntimeError("boom")
+        if "oom" in words:
+            raise MemoryError("oom")
+        if "torchoom" in words:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 TB")
+        if "deviceassert" in words or _lost_devices:
+            _lost_devices.append(os.getpid())
+            raise RuntimeError("CUDA error: device-side assert triggered")
         if "hang" in words:
             time.sleep(3600)
 
