@@ -74,6 +74,11 @@ def replaying(request_id: str) -> str:
     return f"{DEAD}:replaying:{request_id}"
 
 
+def login_tries(kind: str, who: str) -> str:
+    """How many passwords were tried for an account, or from an address."""
+    return f"{PREFIX}login:{kind}:{who}"
+
+
 def published(queue: str) -> str:
     """A hash of what gateways ever published to a queue: messages, items, cost; it only grows."""
     return f"{PREFIX}published:{queue}"

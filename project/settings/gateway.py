@@ -70,6 +70,7 @@ SESSION_COOKIE_NAME = f"shoal_session_{_INSTALLATION}"
 CSRF_COOKIE_NAME = f"shoal_csrf_{_INSTALLATION}"
 SESSION_COOKIE_HTTPONLY = True
 
+AUTHENTICATION_BACKENDS = ["admin.throttle.ThrottledBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
