@@ -29,6 +29,8 @@ class Resident:
     items: int = 0  # held by the worker and not yet run
     cost: int = 0
     error: str = ""
+    retry_in_s: float = 0.0  # a failed load is tried again by the first call after this
+    ceiling: int | None = None  # largest cost of a batch since the device ran out of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,8 @@ def _resident(model: Mapping[str, Any]) -> Resident:
         items=model.get("waiting", 0),
         cost=model.get("waiting_cost", 0),
         error=error.get("message", ""),
+        retry_in_s=model.get("retry_in_s", 0.0),
+        ceiling=model.get("ceiling"),
     )
 
 

@@ -17,6 +17,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from admin import fleet
+from inference.backlog import Backlog, backlogs
+from inference.gateway import Gateway
 
 _may_view = permission_required("catalog.view_registeredmodel", raise_exception=True)
 
@@ -41,7 +43,7 @@ def fleet_page(request: HttpRequest) -> HttpResponse:
     context = {
         **admin.site.each_context(request),
         "title": "Fleet",
-        "fleet": fleet.current(time.time()),
+        **_live(request),
         "live_url": reverse("fleet-live"),
     }
     return TemplateResponse(request, "console/fleet.html", context)
@@ -53,4 +55,17 @@ def fleet_live(request: HttpRequest) -> HttpResponse:
 
 
 def _fragment(request: HttpRequest, template: str) -> HttpResponse:
-    return render(request, template, {"fleet": fleet.current(time.time())})
+    return render(request, template, _live(request))
+
+
+def _live(request: HttpRequest) -> dict[str, Any]:
+    return {"fleet": fleet.current(time.time()), "waiting": _waiting(request)}
+
+
+def _waiting(request: HttpRequest) -> list[Backlog] | None:
+    """What this process' gateway last saw of the queues, on whichever broker; None when it cannot say."""
+    gateway: Gateway | None = getattr(request, "scope", {}).get("shoal.gateway")
+    if gateway is None or not gateway.queues.current.is_fresh(time.monotonic()):
+        return None
+    found = backlogs(gateway.catalog.current, gateway.fleet.current, gateway.queues, time.monotonic(), time.time())
+    return [one for one in found if one.total.messages or one.total.items]

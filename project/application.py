@@ -18,6 +18,7 @@ from inference.lean import LeanHandler
 from inference.usage import Amounts
 from protocol.errors import ShoalError
 
+GATEWAY = "shoal.gateway"  # where in the scope pages of the admin find it, to read
 HOT_PREFIX = "/v1/"
 HOT_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz", "/health", "/metrics"})
 STOCK_BODY_BYTES = 2 << 20  # forms of the admin, entry documents
@@ -78,7 +79,7 @@ class Application:
         except ShoalError as error:
             await answer_early(native.render_error(error, new_id()), receive, send)
             return
-        await self.stock(scope, _first(body, receive), send)
+        await self.stock({**scope, GATEWAY: self.lean.gateway}, _first(body, receive), send)
 
 
 def _first(body: bytes, receive: Receive) -> Receive:

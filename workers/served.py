@@ -140,6 +140,8 @@ class ServedModel:
             "oldest": self.oldest(),
             "waiting": len(self.entries) + len(self.arrivals),
             "waiting_cost": sum(entry.cost for entry in self.entries),
+            "ceiling": self.pace.ceiling,
+            "retry_in_s": round(max(self.retry_at - now, 0.0), 1) if self.state is State.FAILED else 0.0,
             "largest_batch": {"items": self.largest[0], "cost": self.largest[1]},
             "error": self.error.to_wire() if self.error else None,
         }

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from catalog.models import RegisteredModel
+from catalog.snapshot import Model, Snapshot
+from protocol import names
 from tests.admin.conftest import Beat, registered, resident
+from tests.admin.test_dead_letters import MODEL, SECRET, bury
 
 PASSWORD = "correct horse battery"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -135,3 +139,56 @@ def test_the_overview_keeps_itself_fresh(page: Page, beat: Beat) -> None:
 
     expect(tile).to_contain_text("1")
     photograph(page, "overview")
+
+
+DESKTOP: ViewportSize = {"width": 1440, "height": 1000}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_busy_fleet_fits_the_screen(page: Page, beat: Beat, state: "redis.Redis", size: ViewportSize) -> None:
+    """Whatever is wrong is told on the page, and a phone scrolls no page sideways, only the tables."""
+    page.set_viewport_size(size)
+    beat(
+        "gpu-1",
+        device="cuda:0",
+        models=[
+            resident(MINILM, pinned=True, waiting=17, waiting_cost=4321, ceiling=8192),
+            resident("org/other", idle_s=70.0),
+            resident("org/broken", state="failed", error={"message": "no such file"}, retry_in_s=95.0),
+        ],
+        leaving_order=["org/other"],
+        thrashing=["org/other", "org/third"],
+        counters={"items": 345, "load_failures": 3, "engine_restarts": 2},
+    )
+    bury(state, "letter-1")
+    page.goto("/admin/fleet/")
+
+    for words in ("push each other off", "not tried again for", "held to a cost of", "first to leave", "1 dead letter"):
+        expect(page.get_by_text(words)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    photograph(page, f"fleet-busy-{size['width']}")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_dead_letter_is_looked_into_sent_again_and_another_dropped(
+    page: Page, beat: Beat, state: "redis.Redis", size: ViewportSize
+) -> None:
+    page.set_viewport_size(size)
+    state.set(names.CATALOG, Snapshot(1, (Model(MODEL),)).to_json())
+    for number in range(3):
+        bury(state, f"letter-{number}")
+    page.goto("/admin/dead-letters/")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    photograph(page, f"dead-letters-{size['width']}")
+    page.get_by_role("link", name="letter-0").click()
+    expect(page.get_by_text(SECRET)).to_have_count(0)
+    page.get_by_role("link", name="Show what the caller sent").click()
+    expect(page.get_by_text(SECRET)).to_be_visible()
+    photograph(page, f"dead-letter-{size['width']}")
+    page.get_by_role("button", name="Send it again").click()
+    expect(page.get_by_text("1 dead letter sent again")).to_be_visible()
+    page.get_by_label("Choose letter-1").check()
+    page.get_by_role("button", name="Drop the chosen").click()
+    expect(page.get_by_text("1 dead letter dropped")).to_be_visible()
+    assert state.zrange(names.DEAD, 0, -1) == [b"letter-2"]

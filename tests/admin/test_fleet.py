@@ -1,15 +1,26 @@
 """What the fleet page says, from beats in a real Redis."""
 
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import Client, RequestFactory
 from pytest_django.fixtures import Settings
 
 from admin import fleet
+from admin.pages import fleet_live
+from catalog.snapshot import Model, Snapshot
+from inference.fleet import Fleet as GatewaysFleet
+from inference.forecast import Forecast
+from inference.published import Counts
+from inference.queues import Queues, Waiting
+from project.application import GATEWAY, Application
 from protocol import names
+from protocol.spec import ModelSpec
 from tests.admin.conftest import EVIL, GIB, Beat, resident
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -43,6 +54,71 @@ def test_a_failed_model_shows_why(admin_client: Client, beat: Beat) -> None:
     beat(models=[resident(MINILM, state="failed", error={"code": "MODEL_LOAD_FAILED", "message": "no such file"})])
 
     assert "no such file" in page(admin_client)
+
+
+def test_a_failed_load_says_when_it_is_tried_again(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident(MINILM, state="failed", error={"message": "no such file"}, retry_in_s=95.0)])
+
+    assert "It is not tried again for 1 min." in page(admin_client)
+
+
+def test_a_budget_lowered_by_want_of_memory_is_shown(admin_client: Client, beat: Beat) -> None:
+    beat(models=[resident(MINILM, ceiling=4321)])
+
+    assert "batches are held to a cost of 4\u202f321" in page(admin_client)
+
+
+class Seen:
+    """What a gateway's reader last saw of its queues."""
+
+    def __init__(self, read_at: float, queue: str) -> None:
+        waiting = {queue: Waiting(Counts(5, 7, 1440), time.time() - 90)}
+        self.current = Queues(waiting, {queue: Counts(1, 3, 60)}, read_at=read_at)
+
+    def forecast(self, model: str, lane: str, now: float) -> Forecast | None:
+        return Forecast(rate=10.0) if lane == "bulk" else None
+
+    def ahead(self, spec: ModelSpec, lane: str, forecast: Forecast) -> float:
+        return 1500.0
+
+
+def of_gateway(read_at: float) -> dict[str, Any]:
+    spec = ModelSpec(MINILM, "fake", ("encode",), outputs=("dense",), dims={"dense": 8})
+    seen = Seen(read_at, names.queue("default", MINILM, "bulk"))
+    catalog, fleet_seen = SimpleNamespace(current=Snapshot(1, (Model(spec),))), SimpleNamespace(current=GatewaysFleet())
+    gateway = SimpleNamespace(catalog=catalog, fleet=fleet_seen, queues=seen)
+    return {GATEWAY: gateway}
+
+
+@pytest.fixture
+def operator(db: None, rf: RequestFactory) -> Callable[[dict[str, Any]], str]:
+    """What the live part says to somebody whose request came through a gateway."""
+    ada = User.objects.create_superuser("ada")
+
+    def read(scope: dict[str, Any]) -> str:
+        request = rf.get("/admin/fleet/live/")
+        request.user, request.scope = ada, scope  # type: ignore[attr-defined]  # as an ASGI request has it
+        return fleet_live(request).content.decode()
+
+    return read
+
+
+def test_queues_are_told_as_the_gateway_knows_them(operator: Callable[[dict[str, Any]], str], beat: Beat) -> None:
+    """Depth in items and cost, age and predicted wait, on whichever broker."""
+    beat()
+
+    text = operator(of_gateway(time.monotonic()))
+
+    row = text[text.index("data-queue=") :]
+    assert [cell for cell in (">6<", ">10<", ">1\u202f500<", ">1 min<", ">2 min<") if cell not in row] == []
+
+
+def test_a_gateway_that_has_not_looked_lately_is_not_believed(
+    operator: Callable[[dict[str, Any]], str], beat: Beat
+) -> None:
+    beat()
+
+    assert "data-queue=" not in operator(of_gateway(time.monotonic() - 60))
 
 
 def test_who_would_leave_first_is_shown(admin_client: Client, beat: Beat) -> None:
@@ -184,3 +260,19 @@ def test_the_best_state_of_a_model_counts(beat: Beat) -> None:
     assert found.states() == {MINILM: "loaded"}
     assert found.loaded == {MINILM}
     assert found.held()[MINILM] == GIB
+
+
+async def test_the_pages_find_the_gateway_of_their_process() -> None:
+    app, scopes = Application(), []
+
+    async def stock(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        scopes.append(scope)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    gateway = SimpleNamespace()
+    app.stock, app.lean.gateway = stock, gateway  # type: ignore[assignment]  # stand-ins
+    await app({"type": "http", "path": "/admin/fleet/", "headers": []}, receive, receive)  # type: ignore[arg-type]
+
+    assert scopes[0][GATEWAY] is gateway
