@@ -129,11 +129,17 @@ class Flights:
             flight.model.pace.lower(flight.cost)
         # alone in a dying engine may be bad luck once: the engine may have been killed from outside
         if len(batch) == 1 and (kind != "lost" or batch[0].crashes > 1):
-            self._dispatcher.requests.collect(batch, [_alone(kind, flight)], 0.0)
+            self._refuse(flight, batch[0], _alone(kind, flight))
             return
         self._dispatcher.counters["retries"] += 1
         middle = (len(batch) + 1) // 2
         flight.model.suspects += [part for part in (batch[:middle], batch[middle:]) if part]
+
+    def _refuse(self, flight: Flight, entry: Entry, error: ShoalError) -> None:
+        """One line each, and the batch's number leads to the one trace that the engine has logged."""
+        facts = {"request_id": entry.job.id, "batch": flight.id, "code": error.code, "model": flight.model.spec.model}
+        log.warning("item given up", extra=facts)
+        self._dispatcher.requests.collect([entry], [error], 0.0)
 
     def end_hung(self, now: float) -> None:
         """Replace an engine whose forward has not come back for too long: a wedged kernel cannot be interrupted."""

@@ -65,6 +65,8 @@ def unready(gateway: Gateway, now: float) -> list[dict[str, str]]:
         missing.append({"code": "broker_unreachable", "message": "the broker cannot be reached"})
     if not gateway.fleet.current.is_fresh(now) or not gateway.fleet.current.beats:
         missing.append({"code": "no_workers", "message": "no worker has been heard of in the last seconds"})
+    if len(gateway.mailbox) >= gateway.limits.max_pending:
+        missing.append({"code": "calls_full", "message": "as many calls wait in this gateway as may"})
     if not gateway.catalog.current.models:
         missing.append({"code": "no_models", "message": "the catalog is empty or was not loaded yet"})
     return missing

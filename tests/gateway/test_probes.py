@@ -13,8 +13,8 @@ from catalog.snapshot import EMPTY
 from inference.fleet import view
 from protocol import names
 from protocol.errors import InferenceError
-from tests.gateway.conftest import FAKE, NESTED, Setup, until
-from tests.gateway.double import WorkerDouble, failing
+from tests.gateway.conftest import FAKE, NESTED, Setup, limits, until
+from tests.gateway.double import WorkerDouble, failing, silent
 
 PATH = "/v1/encode/acme/fake"
 
@@ -38,6 +38,7 @@ async def test_ready_says_what_is_missing(client: httpx.AsyncClient, setup: Setu
 
 
 async def test_ready_follows_the_workers(worker: WorkerDouble, client: httpx.AsyncClient) -> None:
+    """S095: within the five seconds that a beat is good for."""
     assert (await client.get("/readyz")).status_code == 200
     worker.vanish()
     await _until_status(client, 503)
@@ -64,7 +65,22 @@ async def test_a_beat_that_cannot_be_read_hides_no_other(
         assert (await client.get(path)).status_code == 200
 
 
+@limits(max_pending=2)
+async def test_ready_says_when_no_more_calls_may_wait(worker: WorkerDouble, client: httpx.AsyncClient) -> None:
+    """S095: full means that the next call would be refused; it is alive all the while."""
+    worker.answer = silent
+    calls = [asyncio.create_task(client.post(PATH, json={"items": ["a"]})) for _ in range(2)]
+    await until(lambda: len(worker.received) == 2)
+    response = await client.get("/readyz")
+    assert [reason["code"] for reason in response.json()["reasons"]] == ["calls_full"]
+    assert (await client.get("/livez")).status_code == 200
+    for call in calls:
+        call.cancel()
+    await _until_status(client, 200)
+
+
 async def test_ready_is_cheap(worker: WorkerDouble, client: httpx.AsyncClient) -> None:
+    """S095: a look at memory, which loads no model."""
     started = time.perf_counter()
     for _ in range(20):
         await client.get("/readyz")

@@ -177,7 +177,7 @@ def test_unknown_pages_are_404(served: str) -> None:
 
 
 def test_processes_share_their_numbers(tmp_path: Path) -> None:
-    """With a folder to share, each of several processes shows the sum of all, the ended ones included."""
+    """S096: with a folder to share, each of several processes shows the sum of all, the ended ones included."""
     count = "from inference import metrics; metrics.CALLS.labels('encode', 'm', 'ok').inc(5)"
     show = (
         f"{count}; from inference.fleet import Fleet; import json;"

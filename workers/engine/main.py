@@ -7,7 +7,6 @@ import signal
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from protocol.errors import ShoalError
 from protocol.spec import ModelSpec
 from workers.engine import failures, memory, pipe
+from workers.engine.traces import Traces
 from workers.families import FAMILIES, LoadedModel, family
 
 log = logging.getLogger("shoal.engine")
@@ -32,6 +32,7 @@ class Engine:
         self._settled: set[str] = set()  # digests of models that were here when libraries were settled
         self._work: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
+        self._traces = Traces()
 
     def run(self) -> None:
         """Serve until the pipe closes."""
@@ -132,7 +133,7 @@ class Engine:
             if len(outputs) != len(inputs):
                 raise RuntimeError(f"{len(inputs)} inputs gave {len(outputs)} outputs")
         except Exception as error:  # a forward may fail in any way; the dispatcher isolates the entry that did it
-            _log_forward_failure(message["batch"], error)
+            self._traces.log(message["batch"], error)
             kind = failures.kind_of(error)
             if kind == "lost":  # the closed pipe tells the dispatcher, which starts another engine
                 os._exit(failures.DEVICE_LOST)
@@ -142,13 +143,6 @@ class Engine:
             return
         seconds = time.perf_counter() - started
         self._send({"op": "done", "batch": message["batch"], "outputs": list(outputs), "seconds": seconds})
-
-
-def _log_forward_failure(batch: int, error: BaseException) -> None:
-    """One trace per batch. Without the message, unless debugging: libraries quote customers' inputs in messages."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    log.warning("forward of batch %d raised %s at\n%s", batch, type(error).__name__, frames)
-    log.debug("%s", error)
 
 
 def _summary(error: BaseException) -> str:
