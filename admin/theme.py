@@ -48,6 +48,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _link("Overview", "dashboard", "admin:index"),
                     _link("Fleet", "lan", "fleet", "catalog.view_registeredmodel"),
+                    _link("Tasks", "task", "tasks", "catalog.view_registeredmodel"),
                     _link("Dead letters", "unsubscribe", "dead-letters", "catalog.view_registeredmodel"),
                 ],
             },

@@ -20,6 +20,7 @@ from inference.cancels import send_cancels
 from protocol import names
 from protocol.errors import Cancelled, Expired, InferenceError, QueueUnavailable, TaskFinished, TaskNotFound
 
+MOST_LISTED = 10_000  # for operators; the tasks themselves end by their own time
 MAX_WAITS = 256  # each holds a connection to Redis
 FINISHED = frozenset({"succeeded", "failed", "cancelled", "expired"})
 
@@ -82,6 +83,8 @@ class TaskStore:
         async with _reachable(), self._redis.pipeline(transaction=True) as pipe:
             pipe.hset(names.task(request.id), mapping=facts)
             pipe.expireat(names.task(request.id), int(request.deadline) + self._ttl_s)
+            pipe.zadd(names.TASKS, {request.id: request.published})
+            pipe.zremrangebyrank(names.TASKS, 0, -MOST_LISTED - 1)
             await pipe.execute()
 
     async def discard(self, task_id: str) -> None:
@@ -99,7 +102,7 @@ class TaskStore:
         facts = {name.decode(): value.decode() for name, value in raw.items()}
         if not facts or facts.get("key", "") != (key or ""):
             raise TaskNotFound(f"there is no task {task_id[:80]!r}")
-        return _task(task_id, facts, None if meta is None else _read_meta(meta), time.time())
+        return task_of(task_id, facts, None if meta is None else _read_meta(meta), time.time())
 
     async def wait(self, task_id: str, key: str | None, seconds: float) -> Task:
         """The task as soon as it is finished, or as it is after `seconds`; at once when too many wait already."""
@@ -152,7 +155,7 @@ def _read_meta(raw: bytes) -> dict[str, Any]:
     return {"status": "FAILURE", "shoal_error": InferenceError("the stored result cannot be read").to_wire()}
 
 
-def _task(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:
+def task_of(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:
     """The state that hash and result together mean."""
     if meta is None:
         is_late = now > float(facts["deadline"]) and facts.get("state") != "running"

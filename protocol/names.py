@@ -9,6 +9,7 @@ WORKERS = PREFIX + "workers"  # zset worker id -> unix time of its last beat
 CANCELLED = PREFIX + "cancelled"  # zset request id -> unix time, trimmed after an hour
 DEMAND = PREFIX + "demand"  # zset queue name -> unix time of its last publish
 
+TASKS = PREFIX + "tasks"  # zset task id -> unix time it was accepted, the newest ten thousand
 DEAD = PREFIX + "dead"  # zset request id -> unix time it was given up; see protocol.dead_letters
 DEAD_FACTS = DEAD + ":facts"  # hash request id -> JSON about it, none of it a caller's
 DEAD_MESSAGES = DEAD + ":messages"  # hash request id -> its message's body, as far as it can be sent again

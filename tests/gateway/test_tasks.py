@@ -13,6 +13,7 @@ from celery import Celery
 from celery.exceptions import TaskRevokedError
 
 from inference.lean import LeanHandler
+from inference.tasks import MOST_LISTED
 from protocol import names
 from protocol.errors import Expired, NonFiniteOutput
 from tests.gateway.conftest import until
@@ -172,6 +173,16 @@ async def test_cancelled_task_is_announced_to_workers_and_celery(
         assert {b"c": task["id"].encode()} in [fields for _, fields in entries]
     with pytest.raises(TaskRevokedError):
         Celery("plain", broker=redis_url, backend=redis_url).AsyncResult(task["id"]).get(timeout=5)
+
+
+async def test_tasks_are_indexed_for_operators(client: httpx.AsyncClient, worker: WorkerDouble, redis_url: str) -> None:
+    """The newest, up to a bound."""
+    with redis.Redis.from_url(redis_url) as server:
+        server.zadd(names.TASKS, {f"old-{number}": number for number in range(MOST_LISTED)})
+        task = await create(client)
+        assert server.zrevrange(names.TASKS, 0, 0) == [task["id"].encode()]
+        assert server.zcard(names.TASKS) == MOST_LISTED
+        assert server.zscore(names.TASKS, "old-0") is None
 
 
 async def test_cancelling_twice_is_no_mistake(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
