@@ -17,6 +17,7 @@ from catalog.snapshot import Model, Snapshot
 from protocol import names
 from tests.admin.conftest import Beat, registered, resident
 from tests.admin.test_dead_letters import MODEL, SECRET, bury
+from tests.admin.test_tasks import accept
 
 PASSWORD = "correct horse battery"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -192,3 +193,22 @@ def test_a_dead_letter_is_looked_into_sent_again_and_another_dropped(
     page.get_by_role("button", name="Drop the chosen").click()
     expect(page.get_by_text("1 dead letter dropped")).to_be_visible()
     assert state.zrange(names.DEAD, 0, -1) == [b"letter-2"]
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_task_is_found_by_its_state_and_cancelled(
+    page: Page, beat: Beat, state: "redis.Redis", size: ViewportSize
+) -> None:
+    page.set_viewport_size(size)
+    accept(state, "task-waiting")
+    accept(state, "task-running", state="running")
+    page.goto("/admin/tasks/")
+    photograph(page, f"tasks-{size['width']}")
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.get_by_role("link", name="queued").click()
+    expect(page.locator("[data-task]")).to_have_count(1)
+
+    page.get_by_role("button", name="Cancel").click()
+
+    expect(page.get_by_text("1 task cancelled.")).to_be_visible()
+    expect(page.locator('[data-task="task-waiting"] [data-state="cancelled"]')).to_be_visible()
