@@ -6,6 +6,7 @@ from inference import metrics
 from inference.calls import Accepted
 from inference.forecast import retry_after
 from inference.queues import QueueReader
+from protocol import clock
 from protocol.errors import TooManyRequests
 
 
@@ -20,7 +21,7 @@ def admit(queues: QueueReader, accepted: Accepted, held: float = 0.0) -> None:
     if forecast is None:
         return
     ahead = queues.ahead(spec, request.lane, forecast) + held
-    answer_s, left_s = forecast.answer_s(ahead, request.cost), request.deadline - time.time()
+    answer_s, left_s = forecast.answer_s(ahead, request.cost), request.deadline - clock.now()
     if ahead <= 0 or answer_s <= left_s:
         return
     queues.refused(accepted.queue)

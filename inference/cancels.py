@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import time
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from protocol import names
+from protocol import clock, names
 
 log = logging.getLogger("shoal.cancels")
 
@@ -53,7 +52,7 @@ async def send_cancels(redis: Redis, batch: list[tuple[str, str]]) -> None:
 
     A payload that was put aside is needed no more.
     """
-    now = time.time()
+    now = clock.now()
     async with redis.pipeline(transaction=False) as pipe:
         for pool, request_id in batch:
             pipe.xadd(names.wake_stream(pool), {"c": request_id}, maxlen=STREAM_LENGTH)

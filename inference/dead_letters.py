@@ -5,7 +5,6 @@ that somebody once waited for as a task that its caller may read. Repeating a re
 """
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import redis
 
 from catalog.snapshot import EMPTY, Snapshot
 from inference import broker
-from protocol import codec, dead_letters, names
+from protocol import clock, codec, dead_letters, names
 from protocol.dead_letters import DeadLetter
 from protocol.errors import ModelNotFound, QueueUnavailable
 from protocol.messages import Request
@@ -103,7 +102,7 @@ class DeadLetters:
             spec = snapshot.resolve(letter.model).model.spec
         except ModelNotFound:
             return f"the catalog has no model {letter.model!r}"
-        request = self._request(letter, spec, time.time())
+        request = self._request(letter, spec, clock.now())
         before = self._prepare(request, spec)
         if before == b"busy":
             return "somebody is sending it again at this moment"
@@ -162,7 +161,7 @@ class DeadLetters:
         try:
             with self._state.pipeline(transaction=False) as pipe:
                 counts = names.published(outgoing.queue)
-                pipe.zadd(names.DEMAND, {outgoing.queue: time.time()})
+                pipe.zadd(names.DEMAND, {outgoing.queue: clock.now()})
                 for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
                     pipe.hincrby(counts, field, count)
                 pipe.expire(counts, _COUNTS_KEPT_S)

@@ -22,7 +22,7 @@ from inference.admission import admit
 from inference.calls import Accepted, Call, Outcome
 from inference.cold import Patience, next_look, reason_to_stop
 from inference.gateway import Gateway
-from protocol import blobs, errors, names
+from protocol import blobs, clock, errors, names
 from protocol.cost import estimate_cost
 from protocol.errors import InferenceError, InvalidInput, ModelNotFound, ShoalError
 from protocol.messages import EMBED, Payload, Request
@@ -84,7 +84,7 @@ def accept(gateway: Gateway, call: Call, *, reply: str | None = None, store: boo
         can = ", ".join(spec.primitives)
         raise InvalidInput(f"model {spec.model!r} does not {call.primitive}; it does: {can}", param="model")
     options = OPTION_PARSERS[call.primitive](call.options, spec, resolved.options, call.paths)
-    now = time.time()
+    now = clock.now()
     timeout_s = gateway.limits.request_timeout_s if call.timeout_s is None else call.timeout_s
     request = Request(
         id=call.id,
@@ -138,7 +138,7 @@ async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio
     """
     started = time.monotonic()
     limits = gateway.limits
-    patience = Patience(limits.provision_wait_s, limits.cold_wait_s, accepted.request.deadline - time.time())
+    patience = Patience(limits.provision_wait_s, limits.cold_wait_s, accepted.request.deadline - clock.now())
     while not waiting.done():
         now = time.monotonic()
         stop = reason_to_stop(accepted.spec, gateway.fleet.current, now - started, patience, now)

@@ -10,7 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from protocol import beats, names
+from protocol import beats, clock, names
 from protocol.spec import ModelSpec
 
 log = logging.getLogger("shoal.fleet")
@@ -101,12 +101,14 @@ class FleetReader:
 
     async def read(self) -> None:
         """A worker lives as long as its beat's key does: Redis' clock decides, not the workers'."""
+        asked = time.time()
+        clock.learn(await self._redis.time(), asked, time.time())
         known: list[Any] = await self._redis.zrange(names.WORKERS, 0, -1)
         ids = [worker.decode(errors="replace") for worker in known]
         values = await self._redis.mget([names.worker(worker) for worker in ids]) if ids else []
         found = {worker: beats.read(value) for worker, value in zip(ids, values, strict=True) if value is not None}
         if len(found) < len(known):
-            await self._redis.zremrangebyscore(names.WORKERS, "-inf", time.time() - FORGET_S)
+            await self._redis.zremrangebyscore(names.WORKERS, "-inf", clock.now() - FORGET_S)
         self._complain([worker for worker, beat in found.items() if beat is None])
         dead = int(await self._redis.zcard(names.DEAD))
         seen = view([beat for beat in found.values() if beat is not None], time.monotonic())

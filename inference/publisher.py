@@ -11,7 +11,6 @@ import json
 import logging
 import queue
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from inference.broker import BATCH, LINK_ERRORS, Link, connect
-from protocol import names
+from protocol import clock, names
 from protocol.errors import QueueFull, QueueUnavailable, ShoalError
 from protocol.messages import Request
 
@@ -173,7 +172,7 @@ class Publisher:
             named = queues.setdefault(publication.pool, [])
             if publication.queue not in named:
                 named.append(publication.queue)
-        now = time.time()
+        now = clock.now()
         try:
             with self._state.pipeline(transaction=False) as pipe:
                 for pool, named in queues.items():

@@ -23,7 +23,7 @@ from inference.depths import Depth
 from inference.fleet import Fleet
 from inference.forecast import Forecast, ahead_in_lane, forecasts
 from inference.published import Counts, History
-from protocol import names
+from protocol import clock, names
 from protocol.spec import ModelSpec
 
 log = logging.getLogger("shoal.queues")
@@ -91,7 +91,7 @@ class QueueReader:
 
     def refused(self, queue: str) -> None:
         """Demand, though nothing was published."""
-        self._refused[queue] = time.time()
+        self._refused[queue] = clock.now()
 
     def forecast(self, model: str, lane: str, now: float) -> Forecast | None:
         """None: not known."""
@@ -119,7 +119,7 @@ class QueueReader:
 
     async def look(self) -> None:
         await self._tell()
-        now = time.time()
+        now = clock.now()
         queues = sorted({*await self._demanded(), *self.current.waiting})
         self._demanded_since = now - DEMAND_S
         totals = await self._totals(queues)

@@ -1,7 +1,6 @@
 """Recent tasks as operators meet them, from an index; no result is read whole, and nothing a caller sent at all."""
 
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from asgiref.sync import async_to_sync
 from redis.asyncio import Redis
 
 from inference.tasks import Task, TaskStore, task_of
-from protocol import names
+from protocol import clock, names
 
 LOOKED_AT = 1000  # of the newest
 _HEAD = 400  # bytes of a result: its status comes before its content
@@ -44,7 +43,7 @@ def newest(state: "redis.Redis", wanted: str = "", most: int = 200) -> list[List
             pipe.hgetall(names.task(task_id))
             pipe.getrange(names.task_result(task_id), 0, _HEAD - 1)
         found = pipe.execute()
-    now = time.time()
+    now = clock.now()
     listed = [_listed(task_id, found[2 * n], found[2 * n + 1], now) for n, task_id in enumerate(ids)]
     return [one for one in listed if one is not None and wanted in ("", one.task.state)][:most]
 

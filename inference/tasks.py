@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from inference.calls import Accepted
 from inference.cancels import send_cancels
-from protocol import names
+from protocol import clock, names
 from protocol.errors import Cancelled, Expired, InferenceError, QueueUnavailable, TaskFinished, TaskNotFound
 
 MOST_LISTED = 10_000  # for operators; the tasks themselves end by their own time
@@ -102,7 +102,7 @@ class TaskStore:
         facts = {name.decode(): value.decode() for name, value in raw.items()}
         if not facts or facts.get("key", "") != (key or ""):
             raise TaskNotFound(f"there is no task {task_id[:80]!r}")
-        return task_of(task_id, facts, None if meta is None else _read_meta(meta), time.time())
+        return task_of(task_id, facts, None if meta is None else _read_meta(meta), clock.now())
 
     async def wait(self, task_id: str, key: str | None, seconds: float) -> Task:
         """The task as soon as it is finished, or as it is after `seconds`; at once when too many wait already."""

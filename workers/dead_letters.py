@@ -1,10 +1,9 @@
 """Which answers are the end of a request that nobody's mistake ended: those are kept as dead letters."""
 
-import time
 import uuid
 from typing import Any
 
-from protocol import dead_letters
+from protocol import clock, dead_letters
 from protocol.dead_letters import DeadLetter
 from protocol.errors import InferenceError, WorkerLost
 from protocol.replies import Reply
@@ -30,7 +29,7 @@ def keep_arguments(receipt: Receipt, reply: Reply, worker_id: str) -> tuple[Any,
         count=request.count,
         cost=request.cost,
         published=request.published,
-        died=time.time(),
+        died=clock.now(),
         attempts=receipt.attempts,
         code=error["code"],
         message=error["message"],

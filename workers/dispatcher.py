@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.snapshot import Snapshot
+from protocol.clock import now as agreed_time
 from workers.batching import batch_cost, form_batch
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
@@ -53,7 +54,7 @@ class Outside:
     """What the dispatcher needs of the world besides its inbox: the time, somebody to prepare, engines."""
 
     clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time  # what gateways write deadlines in
+    wall: Callable[[], float] = agreed_time  # what gateways write deadlines in
     preparation: Callable[[WorkerConfig], Preparing] = Preparation
     engine: Callable[[WorkerConfig, str, selectors.BaseSelector], Engine] = EngineProcess
 

@@ -5,7 +5,6 @@ So they meet the same credit, batching and residency as every other request, whi
 
 import json
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from kombu.entity import Queue
 from kombu.messaging import Producer
 
 from catalog.snapshot import Snapshot
-from protocol import names
+from protocol import clock, names
 from protocol.messages import EMBED, celery_headers
 from workers.bodies import arguments
 from workers.bridge import Bridge
@@ -93,7 +92,7 @@ class Forwarding:
         """Before it is published: a worker that misses the wake-up finds the queue by its demand."""
         request, counts = translated.request, names.published(translated.queue)
         with self.state.pipeline(transaction=False) as pipe:
-            pipe.zadd(names.DEMAND, {translated.queue: time.time()})
+            pipe.zadd(names.DEMAND, {translated.queue: clock.now()})
             for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
                 pipe.hincrby(counts, field, count)
             pipe.expire(counts, COUNTS_KEPT_S)

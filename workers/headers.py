@@ -1,11 +1,10 @@
 """A message's headers, read without trust: whatever a client of the broker may have put there, nothing raises but a
 ShoalError that can be answered."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from protocol import names
+from protocol import clock, names
 from protocol.errors import InvalidInput
 from protocol.messages import HEADER, TASK_PREFIX, Request
 from protocol.spec import PRIMITIVES
@@ -66,8 +65,8 @@ def nominal_request(headers: Mapping[str, Any], task_name: str) -> Request:
         digest="",
         cost=1,
         count=0,
-        deadline=time.time(),
-        published=time.time(),
+        deadline=clock.now(),
+        published=clock.now(),
         reply=reply if has_mailbox else None,
         store=store if isinstance(store, bool) else not has_mailbox,
     )

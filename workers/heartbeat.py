@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from protocol import beats, names
+from protocol import beats, clock, names
 from workers.links import connect
 
 log = logging.getLogger("shoal.heartbeat")
@@ -35,6 +35,11 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
+        try:
+            asked = time.time()
+            clock.learn(self._redis.time(), asked, time.time())
+        except redis.RedisError:
+            log.warning("redis's time not learned: it is away")
         self._thread.start()
 
     def stop(self) -> None:
@@ -64,12 +69,14 @@ class Heartbeat:
                 log.exception("beat failed")
 
     def _send(self) -> None:
-        now = time.time()
+        now, asked = clock.now(), time.time()
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.set(names.worker(self._worker_id), beats.write(self._beat()), ex=BEAT_TTL_S)
             pipe.zadd(names.WORKERS, {self._worker_id: now})
             pipe.zremrangebyscore(names.WORKERS, "-inf", now - WORKERS_KEPT_S)
-            pipe.execute()
+            pipe.time()
+            *_, server_time = pipe.execute()
+        clock.learn(server_time, asked, time.time())
         self._is_away = False
 
 

@@ -1,13 +1,12 @@
 """What a plain Celery client means: its task arguments as the request and payload that a gateway would have made."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from catalog.snapshot import Resolved, Snapshot
-from protocol import names
+from protocol import clock, names
 from protocol.cost import estimate_cost
 from protocol.errors import InvalidInput, ModelNotFound
 from protocol.items import parse_items
@@ -39,7 +38,7 @@ def translate(headers: Mapping[str, Any], arguments: Mapping[str, Any], catalog:
         raise InvalidInput(f"model {spec.model!r} does not {primitive}; it does: {can}", param="model")
     options = OPTION_PARSERS[primitive](given["options"], spec, resolved.options)
     items = parse_items(given["items"])
-    now = time.time()
+    now = clock.now()
     request = Request(
         id=headers["id"],
         primitive=primitive,

@@ -5,7 +5,6 @@ import itertools
 import logging
 import queue
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import redis
 
-from protocol import dead_letters, names, replies
+from protocol import clock, dead_letters, names, replies
 from protocol.errors import InferenceError
 from protocol.replies import Reply
 from workers import results
@@ -94,7 +93,7 @@ class Outbox:
         self._bridge.put_aside(partial(self._custody.start, [delivery.receipt for delivery in deliveries]))
         stored = tuple(delivery.request.id for delivery in deliveries if delivery.request.store)
         if stored:
-            self._waiting.put(Started(stored, time.time()))
+            self._waiting.put(Started(stored, clock.now()))
 
     def reply(self, delivery: Delivery, finish: Callable[[], Reply]) -> None:
         self._waiting.put(Answer(delivery, finish))

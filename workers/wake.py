@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-from protocol import names
+from protocol import clock, names
 from workers.links import connect
 
 log = logging.getLogger("shoal.wake")
@@ -101,7 +101,7 @@ class Wake:
         return newest[0][0] if newest else "0"
 
     def _learn_cancels(self) -> None:
-        now = time.time()
+        now = clock.now()
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.zremrangebyscore(names.CANCELLED, "-inf", now - CANCELS_KEPT_S)
             pipe.zrange(names.CANCELLED, 0, -1, withscores=True)
@@ -112,7 +112,7 @@ class Wake:
     def _survey(self, recent_s: float) -> None:
         """Queues with recent demand that the stream may not have named."""
         self._surveyed = time.monotonic()
-        now = time.time()
+        now = clock.now()
         self._cancelled.trim(now)
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.zremrangebyscore(names.DEMAND, "-inf", now - OLD_DEMAND_S)
@@ -124,7 +124,7 @@ class Wake:
         queues: dict[str, None] = {}
         for fields in entries:
             if b"c" in fields:
-                self._cancel(fields[b"c"].decode(errors="replace"), time.time())
+                self._cancel(fields[b"c"].decode(errors="replace"), clock.now())
             if b"q" in fields:
                 queues.update(dict.fromkeys(_queue_names(fields[b"q"])))
         if queues:

@@ -9,6 +9,7 @@ from inference.gateway import Gateway
 from inference.hot import HotRequest, hot
 from inference.responses import json_response
 from inference.schema import LIST_QUEUES
+from protocol import clock
 
 
 @hot(get=LIST_QUEUES)
@@ -20,4 +21,4 @@ async def queues(request: HotRequest) -> HttpResponse:
 
 
 def current(gateway: Gateway) -> list[Backlog]:
-    return backlogs(gateway.catalog.current, gateway.fleet.current, gateway.queues, time.monotonic(), time.time())
+    return backlogs(gateway.catalog.current, gateway.fleet.current, gateway.queues, time.monotonic(), clock.now())
