@@ -13,6 +13,8 @@ from workers.families import Prepared
 BUDGET = 1000
 NOW = 1000.0
 COSTS = st.lists(st.integers(20, BUDGET), min_size=1, max_size=5)
+# Room that nobody's next item fits into goes to whoever has small ones; with items as small as these it is little.
+SMALL_COSTS = st.lists(st.integers(20, BUDGET // 5), min_size=1, max_size=5)
 
 
 def entry(caller: str | None, cost: int, arrival: float = 0.0, lane: int = 0, key: str | None = None) -> Entry:
@@ -61,13 +63,21 @@ def test_a_lone_caller_is_served_as_if_there_were_no_shares(
 
 
 @settings(deadline=None, max_examples=20)
-@given(callers=st.dictionaries(st.sampled_from("abcd"), COSTS, min_size=2), packed=st.booleans())
+@given(callers=st.dictionaries(st.sampled_from("abcd"), SMALL_COSTS, min_size=2), packed=st.booleans())
 def test_callers_who_compete_get_equal_cost(callers: dict[str, list[int]], packed: bool) -> None:
     served: Counter[str | None] = Counter(dict.fromkeys(callers, 0))
     sources = {(caller, 0): costs for caller, costs in callers.items()}
     for batch in keep_filled(Shares(), sources, turns=25, packed=packed):
         served.update({caller: sum(one.cost for one in batch if one.caller == caller) for caller in callers})
         assert max(served.values()) - min(served.values()) <= 2 * BUDGET
+
+
+def test_room_that_no_turn_can_use_is_not_wasted() -> None:
+    """Two large items never fit together: the small ones of another caller fill the batch, turn or not."""
+    sources = {("a", 0): [20], ("b", 0): [501], ("c", 0): [501]}
+    for batch in keep_filled(Shares(), sources, turns=10):
+        assert sum(one.cost for one in batch if one.caller in ("b", "c")) == 501
+        assert sum(one.cost for one in batch) > 0.9 * BUDGET
 
 
 @given(
