@@ -24,6 +24,7 @@ from workers.batching import batch_cost, form_batch
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
 from workers.engines import Engine, EngineProcess
+from workers.evictions import Evictions
 from workers.flights import Flights
 from workers.loading import Loading
 from workers.prepare import Preparation, Preparing
@@ -91,6 +92,7 @@ class Dispatcher:
         self.turns = Turns()
         self.requests = Requests(self, outbox)
         self.flights = Flights(self)
+        self.evictions = Evictions(self)
         self.loading = Loading(self)
         self._draining_until: float | None = None
         self._next_tick = 0.0
@@ -252,9 +254,9 @@ class Dispatcher:
             "device": self.config.device,
             "pid": os.getpid(),
             "started": self._started,
-            "memory": self.loading.memory(),
-            "leaving_order": self.loading.leaving_order(now),
-            "thrashing": self.loading.thrashing(now),
+            "memory": self.evictions.memory(),
+            "leaving_order": self.evictions.leaving_order(now),
+            "thrashing": self.evictions.thrashing(now),
             "engines": self.flights.engines(),
             "models": [model.status(now, self._budgets[model.spec.model]) for model in self.models.values()],
             "waiting": len(self.requests.jobs),

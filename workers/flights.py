@@ -125,10 +125,12 @@ class Flights:
         batch = [entry for entry in flight.batch if not entry.job.done]
         for entry in batch:
             entry.crashes += 1
+        relieved = False
         if kind == "memory":
             flight.model.pace.lower(flight.cost)
+            relieved = self._dispatcher.evictions.relieve(flight.model, self._dispatcher.clock())
         # alone in a dying engine may be bad luck once: the engine may have been killed from outside
-        if len(batch) == 1 and (kind != "lost" or batch[0].crashes > 1):
+        if len(batch) == 1 and not relieved and (kind != "lost" or batch[0].crashes > 1):
             self._refuse(flight, batch[0], _alone(kind, flight))
             return
         self._dispatcher.counters["retries"] += 1

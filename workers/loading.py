@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from protocol import errors
 from protocol.errors import ShoalError
 from workers.engine.pipe import Unsendable
+from workers.evictions import ON_DEVICE
 from workers.load_errors import load_failed, too_large
 from workers.prepare import Files
-from workers.residency import Churn, Ledger, Resident, finishes_first, leaving_order, plan_room
 from workers.served import ServedModel, State
 
 if TYPE_CHECKING:
@@ -26,18 +26,16 @@ LONGEST_COOLDOWN_S = 1800.0
 WARM_AFTER_S = 2.0
 MORE_ROOM = 1.5
 LOADS_LOST_BEFORE_FAILING = 3
-ON_DEVICE = (State.LOADING, State.LOADED, State.UNLOADING)
 
 
 class Loading:
-    """Part of the dispatcher, on its thread: owns the ledger and every model's state."""
+    """Part of the dispatcher, on its thread: owns every model's state."""
 
     def __init__(self, dispatcher: "Dispatcher") -> None:
         self._dispatcher = dispatcher
         self._config = dispatcher.config
-        self._ledger = Ledger(dispatcher.config.memory_bytes)
-        self._churn = Churn()
-        self._asked: dict[ServedModel, float] = {}  # who was to make room at the last look, since when
+        self._evictions = dispatcher.evictions
+        self._ledger = dispatcher.evictions.ledger
         self._warm_at = dispatcher.clock() + WARM_AFTER_S
 
     # -- what should be loaded ---------------------------------------------------------------------------------
@@ -50,18 +48,10 @@ class Loading:
                 self._find(model)
             elif model.state in (State.ABSENT, State.FAILED):
                 model.state = State.WAITING
-        self._ask_nobody()
+        self._evictions.ask_nobody()
         for model in sorted(wanted, key=lambda model: model.urgency(now), reverse=True):
             if model.state is State.WAITING and not self._make_room(model, now):
                 return
-
-    def _ask_nobody(self) -> None:
-        """Who must make room is decided anew, but how long somebody has been asked stays known."""
-        self._asked = {}
-        for model in self._dispatcher.models.values():
-            if model.leaving_since is not None:
-                self._asked[model] = model.leaving_since
-            model.leaving_since, model.yielding = None, False
 
     def _is_wanted(self, model: ServedModel) -> bool:
         if model.state in ON_DEVICE or model.state is State.FETCHING:
@@ -93,7 +83,7 @@ class Loading:
         if model.state is State.WAITING:
             model.state = State.ABSENT
         elif model.state is State.LOADED and now - model.last_used > self._config.idle_unload_s:
-            self._unload(model, "idle", now)
+            self._evictions.unload(model, "idle", now)
 
     def _warm(self, kinds: set[tuple[str, str]]) -> None:
         """Let the engine import its libraries while nobody waits for it; only the base bundle is surely needed."""
@@ -103,7 +93,7 @@ class Loading:
 
     def _leave(self, model: ServedModel) -> None:
         if model.state is State.LOADED:
-            self._unload(model, "left the catalog", self._dispatcher.clock())
+            self._evictions.unload(model, "left the catalog", self._dispatcher.clock())
         elif model.state in (State.ABSENT, State.WAITING, State.FAILED):
             del self._dispatcher.models[model.spec.digest]
 
@@ -136,57 +126,18 @@ class Loading:
         loading = sum(other.state is State.LOADING for other in self._dispatcher.models.values())
         if loading >= self._config.loads_at_once:
             return False
-        room = plan_room(self._ledger.capacity, self._ledger.free, model.need, self._residents(model, now))
+        room = self._evictions.plan(model, now)
         if room.impossible:
             self._fail(model, too_large(model.spec, model.need, self._ledger.capacity))
             return True
-        for digest in room.evict:
-            self._displace(self._dispatcher.models[digest], model, now)
         if room.evict or room.wait:
             return False
         self._load(model, now)
         return True
 
-    def _displace(self, victim: ServedModel, newcomer: ServedModel, now: float) -> None:
-        """Evict now, or as soon as its running forwards are back, or the little that it holds is done."""
-        victim.leaving_since = self._asked.get(victim, now)
-        held_s = victim.work_s(until=victim.leaving_since)
-        if held_s is not None and finishes_first(held_s, now - victim.leaving_since, victim.load_s):
-            return
-        if victim.forwards:
-            victim.yielding = True
-        else:
-            self._unload(victim, f"room for {newcomer.spec.model}", now)
-
-    def _residents(self, newcomer: ServedModel, now: float) -> list[Resident]:
-        urgency = newcomer.urgency(now)
-        return [
-            self._resident(model, now, keeps_place=self._keeps_place(model, urgency, now))
-            for model in self._dispatcher.models.values()
-            if model.state in ON_DEVICE
-        ]
-
-    def _resident(self, model: ServedModel, now: float, keeps_place: bool = False) -> Resident:
-        return Resident(
-            digest=model.spec.digest,
-            size=self._ledger.held.get(model.spec.digest, 0),
-            last_used=model.last_used,
-            worth=model.worth(now),
-            pinned=model.is_pinned,
-            leased=model.state is not State.LOADED,
-            keeps_place=keeps_place,
-        )
-
-    def _keeps_place(self, model: ServedModel, newcomer_urgency: float, now: float) -> bool:
-        """With backlog, a model stays for its quantum (long enough to pay for its load), then while it is older."""
-        if not model.has_work:
-            return False
-        quantum = max(self._config.quantum_s, 2 * model.load_s)
-        return now - model.loaded_at < quantum or model.urgency(now) >= newcomer_urgency
-
     def _load(self, model: ServedModel, now: float) -> None:
         self._ledger.reserve(model.spec.digest, model.need)
-        self._churn.come(model.spec.digest, now)
+        self._evictions.churn.come(model.spec.digest, now)
         model.state, model.progress, model.loaded_at = State.LOADING, 0.0, now
         assert model.files is not None
         folder = model.files.folder
@@ -201,14 +152,6 @@ class Loading:
         except Unsendable:
             self._ledger.release(model.spec.digest)
             self._fail(model, load_failed(model.spec, "spec"))
-
-    def _unload(self, model: ServedModel, reason: str, now: float) -> None:
-        idle_s = round(now - model.last_used, 1)
-        log.info("evicting: %s", reason, extra={"model": model.spec.model, "bytes": model.need, "idle_s": idle_s})
-        self._churn.leave(model.spec.digest, now)
-        self._dispatcher.counters["evictions"] += 1
-        model.state, model.leaving_since = State.UNLOADING, None
-        self._dispatcher.flights.engine(model.spec.bundle).send({"op": "unload", "digest": model.spec.digest})
 
     # -- what engines say --------------------------------------------------------------------------------------
 
@@ -234,6 +177,7 @@ class Loading:
         model.state, model.progress, model.error, model.failures = State.LOADED, 1.0, None, 0
         model.load_s, model.loaded_at, model.last_used = message["seconds"], now, now
         self._dispatcher.counters["loads"] += 1
+        self._evictions.fit(model, now)
         log.info("loaded", extra={"model": model.spec.model, "bytes": model.need, "seconds": round(model.load_s, 2)})
 
     def end_hung(self, now: float) -> None:
@@ -283,18 +227,3 @@ class Loading:
         self._dispatcher.counters["load_failures"] += 1
         log.error("model unavailable: %s", error.message, extra={"model": model.spec.model, "cooldown_s": cooldown})
         self._dispatcher.requests.refuse_all(model, error)
-
-    def memory(self) -> dict[str, int]:
-        return {"capacity": self._ledger.capacity, "used": self._ledger.used}
-
-    def thrashing(self, now: float) -> list[str]:
-        """Names of the models that push each other out; more memory, another pool or a pin is called for."""
-        models = self._dispatcher.models
-        return [models[digest].spec.model for digest in self._churn.thrashing(now) if digest in models]
-
-    def leaving_order(self, now: float) -> list[str]:
-        """Names of the loaded models in the order in which they would make room."""
-        models = self._dispatcher.models
-        loaded = [m for m in models.values() if m.state is State.LOADED and not m.is_pinned]
-        order = leaving_order(self._resident(model, now) for model in loaded)
-        return [models[resident.digest].spec.model for resident in order]

@@ -20,13 +20,13 @@ def takes(dispatcher: Dispatcher, digest: str) -> bool:
 
 def standing(dispatcher: Dispatcher, now: float) -> Standing:
     models = [model for model in dispatcher.models.values() if model.state is not State.ABSENT or model.has_work]
-    memory, by_name = dispatcher.loading.memory(), {model.spec.model: model for model in models}
+    memory, by_name = dispatcher.evictions.memory(), {model.spec.model: model for model in models}
     return Standing(
         here=frozenset(model.spec.model for model in models if takes(dispatcher, model.spec.digest)),
         can_load=sum(map(_is_coming, models)) < dispatcher.config.loads_at_once,
         pressing=max((model.urgency(now) for model in models if model.has_work), default=0.0),
         free=memory["capacity"] - memory["used"],
-        leavers=tuple(_leaver(by_name[name], now) for name in dispatcher.loading.leaving_order(now)),
+        leavers=tuple(_leaver(by_name[name], now) for name in dispatcher.evictions.leaving_order(now)),
     )
 
 

@@ -15,7 +15,7 @@ POLICIES = [SHOAL, router("two choices", 0.05), router("shortest", 0.05), router
 
 
 def held_bytes(outcome: Outcome) -> list[int]:
-    return [worker.dispatcher.loading.memory()["used"] for worker in outcome.workers]
+    return [worker.dispatcher.evictions.memory()["used"] for worker in outcome.workers]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)

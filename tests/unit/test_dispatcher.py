@@ -311,6 +311,29 @@ def test_a_model_larger_than_thought_gets_a_second_try_with_more_room(start: Sta
     until(lambda: dispatcher.status()["counters"]["evictions"] == 1)
 
 
+def test_a_model_that_came_out_larger_pushes_another_out_at_once(start: Start, outbox: RecordingOutbox) -> None:
+    idle, swollen = fake_model("org/a", bytes=60), fake_model("org/b", bytes=70, estimate=30)
+    dispatcher = start(idle, swollen, memory_bytes=100)
+    outbox.wait_for(submit(dispatcher, delivery(idle, "hello")))
+    (reply,) = outbox.wait_for(submit(dispatcher, delivery(swollen, "hello")))
+    assert reply.error is None
+    until(lambda: dispatcher.status()["memory"]["used"] == 70)
+    assert dispatcher.status()["counters"]["evictions"] == 1
+
+
+def test_an_idle_neighbour_leaves_when_a_forward_runs_out_of_memory(start: Start, outbox: RecordingOutbox) -> None:
+    """Once: further items that never fit must not empty the device."""
+    idle, other, greedy = fake_model("org/a"), fake_model("org/b"), fake_model("org/c")
+    dispatcher = start(idle, other, greedy)
+    outbox.wait_for(submit(dispatcher, *(delivery(model, "hello") for model in (idle, other, greedy))))
+    for _ in range(2):
+        (reply,) = outbox.wait_for(submit(dispatcher, delivery(greedy, "oom")))
+        assert reply.error is not None and reply.error["code"] == "RESOURCE_EXHAUSTED"
+    states = ("org/a", "org/b"), ["absent", "loaded"]
+    until(lambda: sorted(model_status(dispatcher, name).get("state", "") for name in states[0]) == states[1])
+    assert dispatcher.status()["counters"]["evictions"] == 1
+
+
 def test_a_model_nobody_uses_leaves_the_device(start: Start, outbox: RecordingOutbox) -> None:
     model = fake_model("org/a")
     dispatcher = start(model, idle_unload_s=0.5)

@@ -8,6 +8,7 @@ Load options (`load:` of the entry), all optional:
     unsupported     message of the typed error every load raises, which callers see
     oom_loads       how many loads in one engine run out of memory before the first that does not
     bytes           device memory the model claims
+    estimate        what is taken for that before it is loaded, if it is not the same
     forward_s       seconds per forward
     s_per_cost      seconds per cost of a forward, on top
     dims            width of the vectors (entry's `dims.dense`)
@@ -131,7 +132,7 @@ def preparer(spec: ModelSpec, folder: Path | None) -> FakePreparer:
 
 
 def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
-    return int(spec.load.get("bytes", DEFAULT_BYTES))
+    return int(spec.load.get("estimate", spec.load.get("bytes", DEFAULT_BYTES)))
 
 
 def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> FakeModel:
