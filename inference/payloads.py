@@ -9,7 +9,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from protocol import blobs
+from protocol import blobs, clock
 from protocol.errors import QueueFull, QueueUnavailable
 from protocol.messages import Payload, Request
 
@@ -35,7 +35,7 @@ class PayloadStore:
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
-                await asyncio.to_thread(blobs.sweep, self._folder, time.time())
+                await asyncio.to_thread(blobs.sweep, self._folder, clock.now())
             except OSError as error:
                 log.warning("payloads not swept", extra={"error": error.strerror})
 
@@ -49,7 +49,7 @@ class PayloadStore:
                 await asyncio.to_thread(blobs.write_file, self._folder, ref, data)
             else:
                 await self._look()
-                await self._redis.set(key, data, ex=max(int(expires - time.time()), 1))
+                await self._redis.set(key, data, ex=max(int(expires - clock.now()), 1))
         except (RedisError, OSError) as error:
             raise QueueUnavailable("the payload could not be stored for the worker") from error
         return ref

@@ -6,11 +6,10 @@ so it is never a path.
 
 import contextlib
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from protocol import codec, names
+from protocol import clock, codec, names
 from protocol.errors import Expired, InvalidInput
 from protocol.messages import Payload
 
@@ -37,7 +36,7 @@ def redis_key(ref: str) -> str | None:
 def write_file(folder: Path, ref: str, data: bytes) -> None:
     """Keep a payload in `folder`, whole or not at all, and drop the expired ones there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sweep(folder, time.time())
+    sweep(folder, clock.now())
     path = folder / _file_name(ref)
     draft = path.with_suffix(".draft")
     draft.write_bytes(data)

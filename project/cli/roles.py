@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from project.cli import environment, preflight, services
+from project.cli.failure import CannotStart
 
 
 def gateway(options: argparse.Namespace) -> int:
@@ -19,6 +20,10 @@ def gateway(options: argparse.Namespace) -> int:
 def worker(options: argparse.Namespace) -> int:
     environment.attach(options)
     settings = environment.settings()
+    if settings.SHOAL_DEVICE == "all":
+        raise CannotStart(
+            "One worker serves one device: name it (--device cuda:0), or run `./shoal serve --device all`."
+        )
     _become(services.worker_launch(settings.SHOAL_WORKER_ID, settings.SHOAL_DEVICE))
 
 

@@ -177,3 +177,9 @@ def test_all_cuda_devices_get_a_worker_each(tmp_path: Path, monkeypatch: pytest.
 def test_all_without_cuda_is_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert len(serve.devices_of("all")) == 1
+
+
+def test_one_worker_serves_one_device(data_dir: Path) -> None:
+    done = shoal("worker", data_dir, "--device", "all", "--redis", "redis://127.0.0.1:1/0")
+    assert done.returncode == 1
+    assert "One worker serves one device" in done.stdout + done.stderr
