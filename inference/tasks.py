@@ -5,6 +5,7 @@ The first writer of a result wins, whether a worker that finished or a caller wh
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ class Task:
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {"id": self.id, "object": "task", "state": self.state}
         body |= {name: self.facts[name] for name in ("primitive", "model", "lane") if name in self.facts}
-        body |= {name: float(self.facts[name]) for name in ("created", "deadline", "started") if name in self.facts}
+        times = {name: _time(self.facts, name) for name in ("created", "deadline", "started")}
+        body |= {name: at for name, at in times.items() if at is not None}
         if self.result is not None:
             body["result"] = self.result
         if self.error is not None:
@@ -99,7 +101,7 @@ class TaskStore:
             pipe.hgetall(names.task(task_id))
             pipe.get(names.task_result(task_id))
             raw, meta = await pipe.execute()
-        facts = {name.decode(): value.decode() for name, value in raw.items()}
+        facts = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in raw.items()}
         if not facts or facts.get("key", "") != (key or ""):
             raise TaskNotFound(f"there is no task {task_id[:80]!r}")
         return task_of(task_id, facts, None if meta is None else _read_meta(meta), clock.now())
@@ -158,7 +160,8 @@ def _read_meta(raw: bytes) -> dict[str, Any]:
 def task_of(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:
     """The state that hash and result together mean."""
     if meta is None:
-        is_late = now > float(facts["deadline"]) and facts.get("state") != "running"
+        deadline = _time(facts, "deadline")
+        is_late = (deadline is None or now > deadline) and facts.get("state") != "running"
         return Task(task_id, "expired" if is_late else facts.get("state", "queued"), facts)
     if meta["status"] == "SUCCESS":
         return Task(task_id, "succeeded", facts, result=meta["result"])
@@ -167,6 +170,15 @@ def task_of(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | No
     error = meta.get("shoal_error") or InferenceError("the task failed").to_wire()
     state = {Expired.code: "expired", Cancelled.code: "cancelled"}.get(str(error.get("code")), "failed")
     return Task(task_id, state, facts, error=error)
+
+
+def _time(facts: Mapping[str, str], name: str) -> float | None:
+    """None where there is none, or what is there is none of ours."""
+    try:
+        at = float(facts[name])
+    except (KeyError, ValueError):
+        return None
+    return at if math.isfinite(at) else None
 
 
 def _revoked(task_id: str) -> dict[str, Any]:

@@ -107,6 +107,28 @@ async def test_expired_task_cannot_be_cancelled(client: httpx.AsyncClient, worke
 
 
 @pytest.mark.parametrize(
+    "facts",
+    [
+        {"deadline": b"\xff"},
+        {"deadline": b""},
+        {"deadline": b"nan"},
+        {"created": b"soon"},
+        {"state": b"\xfe"},
+        {b"\xfd": b"x"},
+    ],
+)
+async def test_facts_that_are_none_of_ours_break_nothing(
+    client: httpx.AsyncClient, worker: WorkerDouble, redis_url: str, facts: dict[Any, Any]
+) -> None:
+    worker.answer = silent
+    task = await create(client)
+    with redis.Redis.from_url(redis_url) as server:
+        server.hset(names.task(task["id"]), mapping=facts)
+    assert (await client.get(f"/v1/tasks/{task['id']}")).status_code == 200
+    assert (await client.delete(f"/v1/tasks/{task['id']}")).status_code in (200, 409)
+
+
+@pytest.mark.parametrize(
     "stored",
     [
         pickle.dumps({"status": "SUCCESS"}),
