@@ -33,6 +33,10 @@ class FleetCollector(Collector):
         yield _gauge("shoal_worker_model_loaded", "1 while a worker has the model loaded.", _WORKER_MODEL, loaded)
         for name, (text, fact) in _MODEL_GAUGES.items():
             yield _gauge(name, text, _WORKER_MODEL, ((key, model.get(fact, 0)) for key, model in _models(beats)))
+        pushing = (((_id(beat),), float(len(beat.get("thrashing", ())))) for beat in beats)
+        yield _gauge(
+            "shoal_worker_thrashing_models", "Models that push each other off the device.", ("worker",), pushing
+        )
         yield _counters(beats)
         dead = [((), float(self._fleet.dead_letters))]
         yield _gauge("shoal_dead_letters", "Requests given up on that nobody has replayed or dropped.", (), dead)

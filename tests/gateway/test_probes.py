@@ -204,6 +204,7 @@ async def test_workers_are_gauges_from_their_beats(worker: WorkerDouble, client:
     assert found['shoal_workers{pool="default"}'] == 1
     assert found['shoal_worker_memory_capacity_bytes{worker="double-1"}'] == 1000
     assert found['shoal_worker_model_loaded{model="acme/fake",worker="double-1"}'] == 1
+    assert found['shoal_worker_thrashing_models{worker="double-1"}'] == 0
 
 
 async def test_dead_letters_are_counted(worker: WorkerDouble, client: httpx.AsyncClient, redis_url: str) -> None:
