@@ -5,7 +5,7 @@ that somebody once waited for as a task that its caller may read. Repeating a re
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import redis
 
 from catalog.snapshot import EMPTY, Snapshot
 from inference import broker
+from inference.tasks import facts_of
 from protocol import clock, codec, dead_letters, names
 from protocol.dead_letters import DeadLetter
 from protocol.errors import ModelNotFound, QueueUnavailable
@@ -133,15 +134,6 @@ class DeadLetters:
 
     def _prepare(self, request: Request, spec: ModelSpec) -> bytes:
         """Make room for a result: the failure goes, the counts of its starts go, its task is there again."""
-        task: Mapping[str, Any] = {
-            "model": request.model,
-            "primitive": request.primitive,
-            "lane": request.lane,
-            "pool": spec.pool,
-            "created": request.published,
-            "deadline": request.deadline,
-            "key": request.key or "",
-        }
         keys = (
             names.replaying(request.id),
             names.task_result(request.id),
@@ -150,7 +142,7 @@ class DeadLetters:
             names.CANCELLED,
             names.blob(request.id),
         )
-        facts = [part for pair in task.items() for part in pair]
+        facts = [part for pair in facts_of(request, spec.pool).items() for part in pair]
         forgotten = int(request.deadline) + self._ttl_s
         found = self._state.eval(_PREPARE, len(keys), *keys, request.id, _CLAIM_S, self._ttl_s + 60, forgotten, *facts)
         return bytes(found)

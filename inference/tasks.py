@@ -20,6 +20,7 @@ from inference.calls import Accepted
 from inference.cancels import send_cancels
 from protocol import clock, names
 from protocol.errors import Cancelled, Expired, InferenceError, QueueUnavailable, TaskFinished, TaskNotFound
+from protocol.messages import Request
 
 MOST_LISTED = 10_000  # for operators; the tasks themselves end by their own time
 MAX_WAITS = 256  # each holds a connection to Redis
@@ -73,15 +74,7 @@ class TaskStore:
     async def add(self, accepted: Accepted) -> None:
         """Remember what was asked, before a worker can hear of it."""
         request = accepted.request
-        facts: dict[Any, Any] = {
-            "model": request.model,
-            "primitive": request.primitive,
-            "lane": request.lane,
-            "pool": accepted.spec.pool,
-            "created": request.published,
-            "deadline": request.deadline,
-            "key": request.key or "",
-        }
+        facts = facts_of(request, accepted.spec.pool)
         async with _reachable(), self._redis.pipeline(transaction=True) as pipe:
             pipe.hset(names.task(request.id), mapping=facts)
             pipe.expireat(names.task(request.id), int(request.deadline) + self._ttl_s)
@@ -155,6 +148,19 @@ def _read_meta(raw: bytes) -> dict[str, Any]:
     if is_result and isinstance(meta.get("shoal_error", {}), dict):
         return meta
     return {"status": "FAILURE", "shoal_error": InferenceError("the stored result cannot be read").to_wire()}
+
+
+def facts_of(request: Request, pool: str) -> dict[Any, Any]:
+    """What a task's hash says of it from the start."""
+    return {
+        "model": request.model,
+        "primitive": request.primitive,
+        "lane": request.lane,
+        "pool": pool,
+        "created": request.published,
+        "deadline": request.deadline,
+        "key": request.key or "",
+    }
 
 
 def task_of(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:

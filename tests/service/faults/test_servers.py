@@ -13,19 +13,23 @@ pytestmark = pytest.mark.heavy
 MakeSystem = Callable[..., System]
 
 
-def test_a_killed_broker_loses_no_task(make_system: MakeSystem, broker: Server, requests: int) -> None:
-    """Callers are refused while it is away; what was accepted is on its disk. The workers are the ones from before."""
-    system = make_system()
+def _kill_twice(server: Server, system: System, requests: int) -> None:
+    """The workers are the ones from before."""
     traffic = Traffic(system, requests).start()
     workers = system.workers
     for share in (0.3, 0.6):
         traffic.wait_for(share)
-        broker.kill()
+        server.kill()
         time.sleep(1.0)
-        broker.start()
+        server.start()
     traffic.finish()
     assert system.workers == workers
     Verdict(traffic).check()
+
+
+def test_a_killed_broker_loses_no_task(make_system: MakeSystem, broker: Server, requests: int) -> None:
+    """Callers are refused while it is away; what was accepted is on its disk."""
+    _kill_twice(broker, make_system(), requests)
 
 
 @pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
@@ -33,14 +37,4 @@ def test_a_killed_redis_beside_rabbitmq_loses_no_task(
     state: RedisServer, make_system: MakeSystem, requests: int
 ) -> None:
     """Mailboxes and results go and come; waiting callers hear of it at once."""
-    system = make_system()
-    traffic = Traffic(system, requests).start()
-    workers = system.workers
-    for share in (0.3, 0.6):
-        traffic.wait_for(share)
-        state.kill()
-        time.sleep(1.0)
-        state.start()
-    traffic.finish()
-    assert system.workers == workers
-    Verdict(traffic).check()
+    _kill_twice(state, make_system(), requests)
