@@ -23,8 +23,6 @@ from protocol.spec import ModelSpec
 
 PAGE = 200
 _CLAIM_S = 60
-_COUNTS_KEPT_S = 86400
-_WAKE_LENGTH = 256
 
 # KEYS: claim, result, task, attempts, cancels, payload. ARGV: id, seconds of the claim, seconds the payload is kept,
 # unix time the task is forgotten, then the task's facts. Answers 'busy', 'done', or the failure that it took away.
@@ -156,7 +154,7 @@ class DeadLetters:
                 pipe.zadd(names.DEMAND, {outgoing.queue: clock.now()})
                 for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
                     pipe.hincrby(counts, field, count)
-                pipe.expire(counts, _COUNTS_KEPT_S)
+                pipe.expire(counts, names.COUNTS_KEPT_S)
                 pipe.execute()
             with broker.connect(self._broker_url) as link:
                 link.send([outgoing])
@@ -165,7 +163,7 @@ class DeadLetters:
         except (*broker.LINK_ERRORS, QueueUnavailable) as error:
             self._undo(request, failure)
             raise QueueUnavailable("the broker cannot be reached; the dead letter is kept") from error
-        self._state.xadd(names.wake_stream(spec.pool), {"q": json.dumps([outgoing.queue])}, maxlen=_WAKE_LENGTH)
+        self._state.xadd(names.wake_stream(spec.pool), {"q": json.dumps([outgoing.queue])}, maxlen=names.WAKE_LENGTH)
 
     def _undo(self, request: Request, failure: bytes) -> None:
         if failure:

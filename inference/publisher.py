@@ -31,7 +31,6 @@ IDLE_S = 2.0  # how often an idle connection is checked
 UNSURE_S = 0.02  # and while the broker is yet to confirm something
 PATIENCE_S = 0.9  # a publication not out by then has failed
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
-WAKE_LENGTH = 256
 _LOST = "the broker connection was lost"
 _VANISHED = "the request's queue vanished; send the call again"
 
@@ -176,7 +175,7 @@ class Publisher:
         try:
             with self._state.pipeline(transaction=False) as pipe:
                 for pool, named in queues.items():
-                    pipe.xadd(names.wake_stream(pool), {"q": json.dumps(named)}, maxlen=WAKE_LENGTH)
+                    pipe.xadd(names.wake_stream(pool), {"q": json.dumps(named)}, maxlen=names.WAKE_LENGTH)
                     pipe.zadd(names.DEMAND, dict.fromkeys(named, now))
                 pipe.execute()
         except RedisError as error:

@@ -31,7 +31,6 @@ log = logging.getLogger("shoal.queues")
 LOOK_EVERY_S = 0.5
 STALE_S = 3.0  # an older look forecasts nothing
 DEMAND_S = 600.0  # queues that nobody has published to for so long are looked at only while something waits in them
-COUNTS_KEPT_S = 86400
 _FIELDS = ("messages", "items", "cost")
 
 
@@ -152,7 +151,7 @@ class QueueReader:
                 for queue, counts in published.items():
                     for name in _FIELDS:
                         pipe.hincrby(names.published(queue), name, getattr(counts, name))
-                    pipe.expire(names.published(queue), COUNTS_KEPT_S)
+                    pipe.expire(names.published(queue), names.COUNTS_KEPT_S)
                 if refused:
                     pipe.zadd(names.DEMAND, refused, gt=True)
                 await pipe.execute()

@@ -21,6 +21,9 @@ OPS_QUEUE = "ops"  # housekeeping, ordinary Celery tasks
 
 LANES = ("interactive", "bulk")  # most urgent first
 
+WAKE_LENGTH = 256  # about how many announcements a wake stream keeps
+COUNTS_KEPT_S = 86400  # how long `published` outlives the last publish
+
 
 def queue(pool: str, model: str, lane: str) -> str:
     """The broker queue of one model and lane in one pool; `/` reads badly in broker tools, `__` does not."""

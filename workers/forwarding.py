@@ -28,8 +28,6 @@ from workers.receipts import Receipt
 
 log = logging.getLogger("shoal.forwarding")
 
-WAKE_LENGTH = 256
-COUNTS_KEPT_S = 86400
 _PERSISTENT = 2
 
 
@@ -84,7 +82,7 @@ class Forwarding:
         self.bridge.put(partial(self.custody.drop, receipt))
         try:
             wake: dict[Any, Any] = {"q": json.dumps([translated.queue])}
-            self.state.xadd(names.wake_stream(translated.pool), wake, maxlen=WAKE_LENGTH)
+            self.state.xadd(names.wake_stream(translated.pool), wake, maxlen=names.WAKE_LENGTH)
         except redis.RedisError as error:
             log.warning("workers were not woken", extra={"error": type(error).__name__})
 
@@ -95,7 +93,7 @@ class Forwarding:
             pipe.zadd(names.DEMAND, {translated.queue: clock.now()})
             for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
                 pipe.hincrby(counts, field, count)
-            pipe.expire(counts, COUNTS_KEPT_S)
+            pipe.expire(counts, names.COUNTS_KEPT_S)
             pipe.execute()
 
     def _publish(self, translated: Translated) -> None:
