@@ -18,6 +18,7 @@ import torch
 
 from bench import texts
 from catalog import loader
+from protocol.messages import Payload
 from protocol.spec import ModelSpec
 from workers import weights
 from workers.batching import batch_cost
@@ -87,7 +88,8 @@ def _vectors(forward: Forward, about: checkpoint.Checkpoint) -> Callable[[Sequen
 
 
 def _prepared(preparer: text_encoder.TextPreparer, sample: Sequence[str]) -> list[Prepared]:
-    return [item for item in preparer.prepare([{"text": text} for text in sample], {}) if isinstance(item, Prepared)]
+    payload = Payload([{"text": text} for text in sample])
+    return [part for parts in preparer.prepare(payload) if isinstance(parts, list) for part in parts]
 
 
 def _sweep(

@@ -8,7 +8,7 @@ from catalog import reading
 from catalog.reading import WrongValue, mapping, one_of, record, several
 from catalog.snapshot import DEFAULT_PROFILE, Model
 from protocol.errors import InvalidInput
-from protocol.options import OUTPUTS, EncodeOptions, parse_encode_options
+from protocol.options import OUTPUTS, VOCABULARIES, parse_options
 from protocol.spec import PRIMITIVES, ModelSpec, Source
 
 POOL_NAME = r"^[a-z0-9][a-z0-9_-]{0,49}\Z"
@@ -102,13 +102,13 @@ def parse(document: Any) -> Model:
 
 
 def _read_profiles(profiles: Mapping[str, Mapping[str, Any]], spec: ModelSpec) -> Mapping[str, Mapping[str, Any]]:
-    """Options of a model that only encodes are known; those of other primitives belong to their families."""
-    if spec.primitives != ("encode",):
+    """A primitive whose options this release does not know takes any."""
+    if set(spec.primitives) - VOCABULARIES.keys():
         return profiles
     read, problems = {}, []
     for name, options in profiles.items():
         try:
-            read[name] = _read_encode_options(options, spec)
+            read[name] = _read_options(options, spec)
         except WrongValue as error:
             problems += [(f"profiles.{name}{place and '.' + place}", what) for place, what in error.problems]
     if problems:
@@ -116,19 +116,22 @@ def _read_profiles(profiles: Mapping[str, Mapping[str, Any]], spec: ModelSpec) -
     return read
 
 
-def _read_encode_options(options: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
+def _read_options(options: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
     """As a caller's own would be read, so that a profile cannot say what a caller could not."""
-    known = EncodeOptions.__dataclass_fields__
-    problems = [("", reading.unknown(name, known)) for name in options if name not in known]
-    for name in options.keys() & known.keys():
-        try:
-            parse_encode_options({name: options[name]}, spec, paths={name: name})
-        except InvalidInput as error:
-            problems.append((name, error.message.removeprefix(f"{name}: ")))
+    known = {name for primitive in spec.primitives for name in VOCABULARIES[primitive].readers}
+    problems = [("", reading.unknown(name, sorted(known))) for name in options if name not in known]
+    read: dict[str, Any] = {}
+    for primitive in spec.primitives:
+        for name in options.keys() & VOCABULARIES[primitive].readers.keys():
+            try:
+                wire = parse_options(primitive, {name: options[name]}, spec, paths={name: name})
+            except InvalidInput as error:
+                problems.append((name, error.message.removeprefix(f"{name}: ")))
+            else:
+                read[name] = wire.get(name)
     if problems:
-        raise WrongValue(problems)
-    wire = parse_encode_options(options, spec).to_wire()
-    return {name: wire[name] for name in options if options[name] is not None}
+        raise WrongValue(list(dict.fromkeys(problems)))
+    return {name: read[name] for name in options if options[name] is not None}
 
 
 def _check_together(entry: Mapping[str, Any]) -> None:

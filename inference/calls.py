@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.keys import KeyRecord
-from protocol import names
+from protocol import names, native
 from protocol.messages import Payload, Request
 from protocol.spec import ModelSpec
 
@@ -20,6 +20,7 @@ class Call:
     items: list[dict[str, Any]]
     options: Mapping[str, Any] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)  # where the caller wrote an option, for error messages
+    query: dict[str, Any] | None = None  # score only
     lane: str | None = None  # None: the key's own
     timeout_s: float | None = None  # None: the gateway's setting
     key: KeyRecord | None = None  # None: an anonymous caller
@@ -52,3 +53,11 @@ class Outcome:
     @property
     def tokens(self) -> int:
         return sum(result.get("tokens", 0) for result in self.results)
+
+    @property
+    def asked(self) -> native.Asked:
+        """What the native body repeats of the call."""
+        call = self.call
+        return native.Asked(
+            call.primitive, call.model, [item.get("id") for item in call.items], (call.query or {}).get("id")
+        )

@@ -11,7 +11,7 @@ Whatever ends a call early is announced to the workers, so that nothing runs for
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgpack
@@ -25,14 +25,12 @@ from inference.gateway import Gateway
 from protocol import blobs, clock, errors, names
 from protocol.cost import estimate_cost
 from protocol.errors import InferenceError, InvalidInput, ModelNotFound, ShoalError
+from protocol.items import check_inputs
 from protocol.messages import EMBED, Payload, Request
-from protocol.options import parse_encode_options, parse_profile
+from protocol.options import parse_options, parse_profile
 from protocol.replies import Reply
 
 Awaited = TypeVar("Awaited")
-
-# A primitive that callers may use is one line here.
-OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
 
 
 async def run(gateway: Gateway, call: Call) -> Outcome:
@@ -80,10 +78,9 @@ def accept(gateway: Gateway, call: Call, *, reply: str | None = None, store: boo
     spec = resolved.model.spec
     if call.key is not None:
         call.key.permit(call.primitive, spec.model)
-    if call.primitive not in spec.primitives or call.primitive not in OPTION_PARSERS:
-        can = ", ".join(spec.primitives)
-        raise InvalidInput(f"model {spec.model!r} does not {call.primitive}; it does: {can}", param="model")
-    options = OPTION_PARSERS[call.primitive](call.options, spec, resolved.options, call.paths)
+    options = parse_options(call.primitive, call.options, spec, resolved.options, call.paths)
+    payload = Payload(call.items, options, call.query)
+    check_inputs(payload, spec)
     now = clock.now()
     timeout_s = gateway.limits.request_timeout_s if call.timeout_s is None else call.timeout_s
     request = Request(
@@ -91,7 +88,7 @@ def accept(gateway: Gateway, call: Call, *, reply: str | None = None, store: boo
         primitive=call.primitive,
         model=resolved.name,
         digest=spec.digest,
-        cost=estimate_cost(call.items, spec),
+        cost=estimate_cost(payload, spec),
         count=len(call.items),
         deadline=now + timeout_s,
         published=now,
@@ -100,7 +97,7 @@ def accept(gateway: Gateway, call: Call, *, reply: str | None = None, store: boo
         store=store,
         key=call.key.prefix if call.key else None,
     )
-    return Accepted(call, spec, request, Payload(call.items, options.to_wire()))
+    return Accepted(call, spec, request, payload)
 
 
 def resolve(catalog: Snapshot, call: Call) -> Resolved:
@@ -119,7 +116,7 @@ def resolve(catalog: Snapshot, call: Call) -> Resolved:
 async def send(gateway: Gateway, accepted: Accepted) -> None:
     """Returns when the request is with the broker. Raises QueueFull or QueueUnavailable."""
     request, payload = accepted.request, accepted.payload
-    body = _body({"model": request.model, "items": payload.items, "options": payload.options})
+    body = _body({"model": request.model, **payload.to_wire()})
     if len(body) > blobs.INLINE_BYTES:
         body = _body({"model": request.model, "blob": await gateway.payloads.keep(request, payload)})
     await gateway.publisher.publish(request, accepted.queue, accepted.spec.pool, body)
@@ -149,13 +146,22 @@ async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio
 
 
 def results_of(request: Request, reply: Reply) -> list[dict[str, Any]]:
-    """One result per item. A call succeeds whole or fails whole: the first item's error is the call's."""
+    """One result per item. A call succeeds whole or fails whole, by the first item's error.
+
+    Only items to extract from may fail alone; when all of them failed as one, trying again may help them all.
+    """
     if reply.error is not None:
         raise errors.from_wire(reply.error)
     results = reply.results or []
     if len(results) != request.count:
         raise InferenceError(f"a worker answered {len(results)} of {request.count} items")
-    for result in results:
-        if "error" in result:
-            raise errors.from_wire(result["error"])
+    failures = [result["error"] for result in results if "error" in result]
+    if failures and (request.primitive != "extract" or _may_pass(failures, len(results))):
+        raise errors.from_wire(failures[0])
     return results
+
+
+def _may_pass(failures: list[dict[str, Any]], count: int) -> bool:
+    """Whether every item failed with the same code, one that clients retry."""
+    codes = {failure["code"] for failure in failures}
+    return len(failures) == count and len(codes) == 1 and "retry_after" in failures[0]

@@ -6,6 +6,8 @@ from inference.views import calls, models, probes, queues, tasks
 
 urlpatterns = [
     path("v1/encode/<path:model>", calls.encode),
+    path("v1/score/<path:model>", calls.score),
+    path("v1/extract/<path:model>", calls.extract),
     path("v1/embeddings", calls.embeddings),
     path("v1/tasks", tasks.tasks),
     path("v1/tasks/<str:task_id>", tasks.task),

@@ -75,7 +75,7 @@ def sweep(folder: Path, now: float) -> None:
 
 
 def pack_payload(payload: Payload) -> bytes:
-    return codec.pack({"items": payload.items, "options": payload.options})
+    return codec.pack(payload.to_wire())
 
 
 def unpack_payload(data: bytes) -> Payload:

@@ -1,19 +1,32 @@
 """The items of a call, as every dialect and every plain Celery client may write them, made uniform where they enter.
 
-An item is a map with `text`, or with `token_ids` of the served model's own vocabulary, and perhaps an `id`.
+An item is a map with an `id` perhaps, and with at least one input: `text` (or `token_ids` of the served model's own
+vocabulary), `images`, `audio`, `video`, `document`. Media are maps with `data`, as bytes or base64.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from protocol import media
 from protocol.errors import InvalidInput
-from protocol.options import is_unicode, shown
+from protocol.messages import Payload
+from protocol.options.reading import is_unicode, shown
+from protocol.spec import ModelSpec
 
 MAX_ITEMS = 4096
 MAX_TEXT_BYTES = 2 << 20
 MAX_ID_CHARACTERS = 512
 _LARGEST_TOKEN_ID = (1 << 31) - 1
-_OTHER_INPUTS = ("images", "audio", "video", "document")
+
+# An item's key → the input, in a spec's words, that a model must read to be given it
+INPUTS = {
+    "text": "text",
+    "token_ids": "text",
+    "images": "image",
+    "audio": "audio",
+    "video": "video",
+    "document": "document",
+}
 
 
 def parse_items(raw: Any, path: str = "items") -> list[dict[str, Any]]:
@@ -22,10 +35,11 @@ def parse_items(raw: Any, path: str = "items") -> list[dict[str, Any]]:
         raise InvalidInput(f"{path} must be a list of items, not {shown(raw)}", param=path)
     if not 1 <= len(raw) <= MAX_ITEMS:
         raise InvalidInput(f"{path} must hold 1 to {MAX_ITEMS} items, not {len(raw)}", param=path)
-    return [_parse_item(item, f"{path}[{index}]") for index, item in enumerate(raw)]
+    return [parse_item(item, f"{path}[{index}]") for index, item in enumerate(raw)]
 
 
-def _parse_item(raw: Any, where: str) -> dict[str, Any]:
+def parse_item(raw: Any, where: str) -> dict[str, Any]:
+    """One item, or the query of a `score`; a string is an item with that text."""
     if isinstance(raw, str):
         return {"text": parse_text(raw, where)}
     if not isinstance(raw, Mapping):
@@ -33,17 +47,29 @@ def _parse_item(raw: Any, where: str) -> dict[str, Any]:
     item: dict[str, Any] = {}
     if raw.get("id") is not None:
         item["id"] = _parse_id(raw["id"], f"{where}.id")
-    for other in _OTHER_INPUTS:
-        if raw.get(other) is not None:
-            raise InvalidInput(f"{where}.{other} is not read by encode; give text", param=f"{where}.{other}")
     name = "text" if raw.get("text") is not None else "content"
     if raw.get(name) is not None:
         item["text"] = parse_text(raw[name], f"{where}.{name}")
     elif raw.get("token_ids") is not None:
         item["token_ids"] = parse_token_ids(raw["token_ids"], f"{where}.token_ids")
-    else:
-        raise InvalidInput(f"{where} has no text", param=f"{where}.text")
+    for kind in media.KINDS:
+        if raw.get(kind) is not None:
+            item[kind] = media.parse(kind, raw[kind], f"{where}.{kind}")
+    if item.keys() <= {"id"}:
+        raise InvalidInput(f"{where} has no text and nothing else to read", param=f"{where}.text")
     return item
+
+
+def check_inputs(payload: Payload, spec: ModelSpec) -> None:
+    """Refuse what the model does not read, and media that nobody fetched. Raises InvalidInput that names the key."""
+    unread = {key for key, read in INPUTS.items() if read not in spec.inputs}
+    queries = [] if payload.query is None else [("query", payload.query)]
+    for where, item in [*queries, *((f"items[{index}]", item) for index, item in enumerate(payload.items))]:
+        for key in unread & item.keys():
+            place, reads = f"{where}.{key}", ", ".join(spec.inputs)
+            raise InvalidInput(f"{place} is not read by model {spec.model!r}, which reads {reads}", param=place)
+        for place, _ in media.remote(item, where):
+            raise InvalidInput(f"{place} is not fetched; send data", param=place)
 
 
 def parse_text(raw: Any, where: str) -> str:

@@ -1,7 +1,7 @@
 """A request as it crosses the broker: a plain Celery protocol-2 message whose header says what scheduling needs.
 
 The header lets a worker queue, drop or cancel a request without decoding its body; the body is the task's keyword
-arguments `{model, items, options}`, or `{model, blob}` when the items wait in the blob store.
+arguments `{model, items, options}`, with `query` for score, or `{model, blob}` when all that waits in the blob store.
 """
 
 from collections.abc import Mapping
@@ -44,6 +44,11 @@ class Payload:
 
     items: list[dict[str, Any]]
     options: dict[str, Any] = field(default_factory=dict)
+    query: dict[str, Any] | None = None  # score only: the item that all others are compared with
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {"items": self.items, "options": self.options}
+        return wire if self.query is None else {**wire, "query": self.query}
 
 
 def celery_headers(request: Request, origin: str) -> dict[str, Any]:

@@ -21,15 +21,16 @@ ALIKE = 1.2
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One prepared item waiting for its forward; `job` is the dispatcher's, opaque here."""
+    """One part of an item waiting for its forward; `job` is the dispatcher's, opaque here."""
 
     job: Any
-    index: int
+    index: int  # of the item
     prepared: Prepared
     arrival: float
     lane: int = 0
     caller: str | None = None  # prefix of the API key: callers who compete get equal shares
     crashes: int = 0  # forwards it was in that took the engine down or failed
+    part: int = 0  # of the item
 
     @property
     def cost(self) -> int:

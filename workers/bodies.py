@@ -13,6 +13,7 @@ from kombu.exceptions import ContentDisallowed, KombuError
 from protocol import blobs
 from protocol.errors import InputTooLong, InvalidInput, TransportFailure
 from protocol.messages import Payload
+from protocol.native import Asked
 from workers.receipts import Receipt
 
 log = logging.getLogger("shoal.bodies")
@@ -47,7 +48,7 @@ class BodyReader:
             raise
         payload = self._payload(given)
         receipt.blob = given.get("blob")
-        receipt.item_ids = tuple(item.get("id") for item in payload.items)
+        receipt.asked = _asked(receipt, payload)
         return payload
 
     def forget(self, receipt: Receipt) -> None:
@@ -62,7 +63,7 @@ class BodyReader:
 
     def _payload(self, given: Mapping[str, Any]) -> Payload:
         if "blob" not in given:
-            return _checked(given.get("items"), given.get("options", {}))
+            return _checked(given.get("items"), given.get("options", {}), given.get("query"))
         try:
             data = blobs.fetch(given["blob"], self.folder, self.get)
             kept = blobs.unpack_payload(data)
@@ -70,7 +71,12 @@ class BodyReader:
             raise TransportFailure("the request's payload could not be fetched") from None
         except _UNREADABLE:
             raise InvalidInput("the request's payload cannot be read", param="blob") from None
-        return _checked(kept.items, kept.options)
+        return _checked(kept.items, kept.options, kept.query)
+
+
+def _asked(receipt: Receipt, payload: Payload) -> Asked:
+    ids = tuple(item.get("id") for item in payload.items)
+    return Asked(receipt.request.primitive, receipt.request.model, ids, (payload.query or {}).get("id"))
 
 
 def arguments(message: Any, max_bytes: int) -> Mapping[str, Any]:
@@ -83,13 +89,15 @@ def arguments(message: Any, max_bytes: int) -> Mapping[str, Any]:
     except _UNREADABLE:
         raise InvalidInput("the message's body cannot be read; send keyword arguments as json or msgpack") from None
     if positional or not isinstance(given, Mapping):
-        raise InvalidInput("arguments must be keywords: model, items, options")
+        raise InvalidInput("arguments must be keywords: model, items, options, query")
     return given
 
 
-def _checked(items: Any, options: Any) -> Payload:
+def _checked(items: Any, options: Any, query: Any) -> Payload:
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InvalidInput("items must be a list of maps", param="items")
     if not isinstance(options, dict):
         raise InvalidInput("options must be a map", param="options")
-    return Payload(items, options)
+    if query is not None and not isinstance(query, dict):
+        raise InvalidInput("query must be a map", param="query")
+    return Payload(items, options, query)

@@ -114,7 +114,7 @@ class Flights:
         counters["items"] += len(flight.batch)
         counters["cost"] += flight.cost
         flight.model.pace.observe(flight.cost, message["seconds"])
-        estimated = sum(entry.job.estimated_item_cost for entry in flight.batch)
+        estimated = sum(entry.job.estimated_part_cost for entry in flight.batch)
         device_s = self._dispatcher.clock() - max(flight.launched, self._landed)
         flight.model.mix.observe(len(flight.batch), flight.cost, estimated, message["seconds"], device_s)
         self._landed = self._dispatcher.clock()

@@ -98,6 +98,5 @@ class Forwarding:
 
     def _publish(self, translated: Translated) -> None:
         request, payload = translated.request, translated.payload
-        given = {"model": request.model, "items": payload.items, "options": payload.options}
-        body = bytes(msgpack.packb([[], given, EMBED]))
+        body = bytes(msgpack.packb([[], {"model": request.model, **payload.to_wire()}, EMBED]))
         self.publisher.publish(translated, body, celery_headers(request, self.origin))

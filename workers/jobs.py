@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ from protocol.errors import InferenceError, ShoalError
 from protocol.messages import Request
 from protocol.replies import Reply
 from workers.deliveries import Delivery
-from workers.families import Prepared, Preparer
+from workers.families import Parts, Preparer
 
 log = logging.getLogger("shoal.jobs")
 
@@ -24,9 +25,10 @@ class Job:
     waited_s: float = 0.0  # at the broker, before it arrived
     preparer: Preparer | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    prepared: list[Prepared | ShoalError] = field(default_factory=list)
-    outcomes: list[Any] = field(default_factory=list)  # raw output or ShoalError, by item
-    missing: int = 0
+    prepared: list[Parts | ShoalError] = field(default_factory=list)
+    outcomes: list[list[Any] | ShoalError] = field(default_factory=list)  # raw outputs by part, or an error, by item
+    parts: int = 0  # of all items
+    missing: int = 0  # parts without an outcome
     launched: float | None = None
     prepare_s: float = 0.0
     forward_s: float = 0.0
@@ -41,24 +43,28 @@ class Job:
         return self.request.id
 
     @property
-    def estimated_item_cost(self) -> float:
-        """What the gateway took one of its items for."""
-        return self.request.cost / max(self.request.count, 1)
+    def estimated_part_cost(self) -> float:
+        """What the gateway took one of its parts for."""
+        return self.request.cost / max(self.parts, 1)
 
     @property
     def items_fail_alone(self) -> bool:
         """Whether one bad item leaves the others their results; elsewhere it fails the whole call."""
         return self.request.primitive == "extract"
 
-    def expect(self, prepared: list[Prepared | ShoalError], options: dict[str, Any]) -> None:
-        """Await one forward per prepared item; items that could not be prepared have their outcome already."""
+    def expect(self, prepared: list[Parts | ShoalError], options: dict[str, Any]) -> None:
+        """Await one forward per part; items that could not be prepared have their outcome already."""
         self.prepared, self.options = prepared, options
-        self.outcomes = [item if isinstance(item, ShoalError) else None for item in prepared]
-        self.missing = self.outcomes.count(None)
+        self.outcomes = [item if isinstance(item, ShoalError) else [None] * len(item) for item in prepared]
+        self.parts = self.missing = sum(len(item) for item in prepared if not isinstance(item, ShoalError))
 
-    def put(self, index: int, outcome: Any) -> bool:
-        """Record one item's outcome; True when it was the last."""
-        self.outcomes[index] = outcome
+    def put(self, index: int, part: int, outcome: Any) -> bool:
+        """Record one part's outcome, raw output or error; True when it was the last. One bad part fails its item."""
+        outputs = self.outcomes[index]
+        if isinstance(outcome, ShoalError):
+            self.outcomes[index] = outcome
+        elif not isinstance(outputs, ShoalError):
+            outputs[part] = outcome
         self.missing -= 1
         return self.missing == 0
 
@@ -89,14 +95,24 @@ class Job:
         try:
             if isinstance(outcome, ShoalError):
                 raise outcome
-            prepared = self.prepared[index]
-            assert self.preparer is not None and isinstance(prepared, Prepared)
-            return self.preparer.finish(outcome, prepared, self.options)
+            parts = self.prepared[index]
+            assert self.preparer is not None and not isinstance(parts, ShoalError)
+            return {**self.preparer.finish(outcome, parts, self.options), **counted(parts)}
         except ShoalError as error:
             return {"error": at_item(error, index).to_wire()}
         except Exception:  # post-processing runs library code; its failure is this item's alone
             log.exception("finish failed", extra={"request_id": self.id})
             return {"error": InferenceError("the model's output could not be read", param=f"items[{index}]").to_wire()}
+
+
+def counted(parts: Parts) -> dict[str, Any]:
+    """What was read of an item (see `replies.Reply`)."""
+    if len(parts) == 1 and not parts[0].units:
+        return {"tokens": parts[0].tokens, "truncated": parts[0].truncated}
+    counts: Counter[str] = Counter(tokens=0)
+    for part in parts:
+        counts.update(part.units, tokens=part.tokens)
+    return {**counts, "truncated": any(part.truncated for part in parts)}
 
 
 def at_item(error: ShoalError, index: int) -> ShoalError:

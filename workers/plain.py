@@ -1,6 +1,6 @@
 """What a plain Celery client means: its task arguments as the request and payload that a gateway would have made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,12 +9,11 @@ from catalog.snapshot import Resolved, Snapshot
 from protocol import clock, names
 from protocol.cost import estimate_cost
 from protocol.errors import InvalidInput, ModelNotFound
-from protocol.items import parse_items
+from protocol.items import check_inputs, parse_item, parse_items
 from protocol.messages import TASK_PREFIX, Payload, Request
-from protocol.options import parse_encode_options, parse_profile, shown
+from protocol.options import parse_options, parse_profile, shown
 
-OPTION_PARSERS: Mapping[str, Callable[..., Any]] = {"encode": parse_encode_options}
-ARGUMENTS = ("model", "items", "options")
+ARGUMENTS = ("model", "items", "options", "query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +32,24 @@ def translate(headers: Mapping[str, Any], arguments: Mapping[str, Any], catalog:
     given = _known(arguments)
     resolved = _resolve(catalog, given["model"], given["options"])
     spec = resolved.model.spec
-    if primitive not in spec.primitives or primitive not in OPTION_PARSERS:
-        can = ", ".join(spec.primitives)
-        raise InvalidInput(f"model {spec.model!r} does not {primitive}; it does: {can}", param="model")
-    options = OPTION_PARSERS[primitive](given["options"], spec, resolved.options)
-    items = parse_items(given["items"])
+    options = parse_options(primitive, given["options"], spec, resolved.options)
+    query = parse_item(given["query"], "query") if primitive == "score" else None
+    payload = Payload(parse_items(given["items"]), options, query)
+    check_inputs(payload, spec)
     now = clock.now()
     request = Request(
         id=headers["id"],
         primitive=primitive,
         model=resolved.name,
         digest=spec.digest,
-        cost=estimate_cost(items, spec),
-        count=len(items),
+        cost=estimate_cost(payload, spec),
+        count=len(payload.items),
         deadline=_deadline(headers, now + ttl_s),
         published=now,
         store=True,
     )
     queue = names.queue(spec.pool, spec.model, request.lane)
-    return Translated(request, Payload(items, options.to_wire()), queue, spec.pool)
+    return Translated(request, payload, queue, spec.pool)
 
 
 def _known(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +59,7 @@ def _known(arguments: Mapping[str, Any]) -> dict[str, Any]:
     options = arguments.get("options")
     if options is not None and not isinstance(options, Mapping):
         raise InvalidInput(f"options must be a map, not {shown(options)}", param="options")
-    return {"model": arguments.get("model"), "items": arguments.get("items"), "options": options or {}}
+    return {name: arguments.get(name) for name in ARGUMENTS} | {"options": options or {}}
 
 
 def _resolve(catalog: Snapshot, model: Any, options: Mapping[str, Any]) -> Resolved:

@@ -14,7 +14,7 @@ from protocol.spec import ModelSpec, Source
 from workers import weights
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery
-from workers.families import Prepared, Preparer, family
+from workers.families import Parts, Preparer, family
 from workers.jobs import at_item
 
 log = logging.getLogger("shoal.prepare")
@@ -33,7 +33,7 @@ class Files:
 class Items:
     """One request's items, ready; `seconds` were spent making them so."""
 
-    prepared: list[Prepared | ShoalError]
+    prepared: list[Parts | ShoalError]
     options: dict[str, Any]
     seconds: float
 
@@ -99,13 +99,13 @@ def _prepare(delivery: Delivery, preparer: Preparer) -> Items | ShoalError:
     return Items(prepared, payload.options, time.perf_counter() - started)
 
 
-def _prepare_items(preparer: Preparer, payload: Payload) -> list[Prepared | ShoalError]:
+def _prepare_items(preparer: Preparer, payload: Payload) -> list[Parts | ShoalError]:
     if not payload.items:
         raise InvalidInput("items must not be empty", param="items")
-    return preparer.prepare(payload.items, payload.options)
+    return preparer.prepare(payload)
 
 
-def _refuse_errors(prepared: list[Prepared | ShoalError]) -> None:
+def _refuse_errors(prepared: list[Parts | ShoalError]) -> None:
     """Only an extract item may fail alone; elsewhere the first bad item fails the call before it costs a forward."""
     for index, outcome in enumerate(prepared):
         if isinstance(outcome, ShoalError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocol.messages import Request
+from protocol.native import Asked
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -22,7 +23,7 @@ class Receipt:
     is_counted: bool = False  # this delivery is on the request's attempt counter
     attempts: int = 1  # how often it was started, this time included
     is_unreadable: bool = False  # the message itself; its caller may have done nothing wrong
-    item_ids: tuple[str | None, ...] = ()  # the items' own, for a stored result
+    asked: Asked | None = None  # what a stored result repeats of the payload
     blob: str | None = None  # reference of a payload that waited in the blob store
     is_dead: bool = False  # given up on, and kept as a dead letter
     error: str | None = None  # code of the answer; None: it went well

@@ -199,7 +199,7 @@ def _written(receipt: Receipt, reply: Reply, worker_id: str) -> Letter:
     return Letter(
         receipt,
         packed=replies.pack_one(reply) if request.reply is not None else b"",
-        stored=results.stored_form(request, reply, receipt.item_ids) if request.store else None,
+        stored=results.stored_form(request, reply, receipt.asked) if request.store else None,
         dead=keep_arguments(receipt, reply, worker_id) if receipt.is_dead else None,
     )
 

@@ -8,7 +8,7 @@ from protocol.names import LANES
 from protocol.replies import Reply
 from workers.batching import Entry
 from workers.deliveries import Delivery, Outbox
-from workers.families import Prepared, Preparer
+from workers.families import Preparer
 from workers.jobs import Job, at_item
 from workers.prepare import Items
 from workers.served import ServedModel
@@ -77,9 +77,10 @@ class Requests:
         job.expect(outcome.prepared, outcome.options)
         lane = LANES.index(job.request.lane)
         model.entries += [
-            Entry(job, index, item, job.arrival, lane, job.request.key)
-            for index, item in enumerate(outcome.prepared)
-            if isinstance(item, Prepared)
+            Entry(job, index, prepared, job.arrival, lane, job.request.key, part=part)
+            for index, parts in enumerate(outcome.prepared)
+            if not isinstance(parts, ShoalError)
+            for part, prepared in enumerate(parts)
         ]
         if job.missing == 0:
             self._complete(job)
@@ -95,7 +96,7 @@ class Requests:
                 continue
             if isinstance(outcome, ShoalError) and not job.items_fail_alone:
                 self.refuse(job, at_item(outcome, entry.index))
-            elif job.put(entry.index, outcome):
+            elif job.put(entry.index, entry.part, outcome):
                 self._complete(job)
 
     def _complete(self, job: Job) -> None:

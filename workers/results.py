@@ -1,6 +1,5 @@
 """A stored result, in the words of Celery's Redis backend so that `AsyncResult(id).get()` reads it."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +24,7 @@ end
 """
 
 
-def stored_form(request: Request, reply: Reply, item_ids: Sequence[str | None], now: datetime | None = None) -> bytes:
+def stored_form(request: Request, reply: Reply, asked: native.Asked | None, now: datetime | None = None) -> bytes:
     """What `celery-task-meta-<id>` holds: the native JSON body, or Celery's failure with our error beside it."""
     meta: dict[str, Any] = {
         "task_id": request.id,
@@ -35,8 +34,8 @@ def stored_form(request: Request, reply: Reply, item_ids: Sequence[str | None], 
     }
     if reply.error is None:
         assert reply.results is not None
-        ids = item_ids or [None] * len(reply.results)
-        body = native.json_body(request.primitive, request.model, ids, reply.results, reply.timing)
+        asked = asked or native.Asked(request.primitive, request.model, [None] * len(reply.results))
+        body = native.json_body(asked, reply.results, reply.timing)
         return native.dumps({**meta, "status": "SUCCESS", "result": body})
     failure = {"exc_type": reply.error["code"], "exc_message": [reply.error["message"]], "exc_module": None}
     return native.dumps({**meta, "status": "FAILURE", "result": failure, "shoal_error": reply.error})

@@ -6,9 +6,10 @@ from typing import Any
 from bench.sim.fleet import Card, size_of
 from bench.sim.timeline import Timeline
 from protocol.errors import ShoalError
+from protocol.messages import Payload
 from protocol.spec import ModelSpec
 from workers.deliveries import Delivery
-from workers.families import Prepared, Preparer
+from workers.families import Parts, Prepared, Preparer
 from workers.prepare import Files, Items
 
 
@@ -90,7 +91,7 @@ class InstantPreparation:
 
     def prepare(self, delivery: Delivery, preparer: Preparer, answer: Callable[[Items | ShoalError], None]) -> None:
         cost = delivery.request.cost
-        answer(Items([Prepared({"cost": cost}, cost, cost)], {}, 0.0))
+        answer(Items([[Prepared({"cost": cost}, cost, cost)]], {}, 0.0))
 
     def stop(self) -> None:
         """Has no threads."""
@@ -99,8 +100,8 @@ class InstantPreparation:
 class NoPreparer:
     """Replies are counted, not made."""
 
-    def prepare(self, items: Any, options: Any) -> list[Prepared | ShoalError]:
+    def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
         raise NotImplementedError
 
-    def finish(self, output: Any, prepared: Prepared, options: Any) -> dict[str, Any]:
+    def finish(self, outputs: Any, parts: Parts, options: Any) -> dict[str, Any]:
         return {}

@@ -9,7 +9,7 @@ from inference.bodies import read_map, wants_msgpack
 from inference.calls import Call
 from inference.dialects import native, openai
 from inference.hot import HotRequest, hot
-from inference.schema import EMBEDDINGS, ENCODE
+from inference.schema import EMBEDDINGS, ENCODE, EXTRACT, SCORE
 from inference.views.tasks import accepted_response
 from protocol import names
 from protocol.errors import InvalidInput
@@ -20,8 +20,24 @@ MAX_TEXT_BODY_BYTES = 16 << 20  # routes that take text alone
 @hot(post=ENCODE)
 async def encode(request: HotRequest, model: str) -> HttpResponse:
     """Vectors for a list of items."""
-    fields = native.parse_encode(read_map(request.content, request.header("CONTENT_TYPE")))
-    call = make_call(request, primitive="encode", model=model, **fields)
+    return await _answer(request, "encode", model)
+
+
+@hot(post=SCORE)
+async def score(request: HotRequest, model: str) -> HttpResponse:
+    """Items ranked by how well they answer a query."""
+    return await _answer(request, "score", model)
+
+
+@hot(post=EXTRACT)
+async def extract(request: HotRequest, model: str) -> HttpResponse:
+    """Entities, classes, objects, relations or structure found in a list of items."""
+    return await _answer(request, "extract", model)
+
+
+async def _answer(request: HotRequest, primitive: str, model: str) -> HttpResponse:
+    fields = native.PARSERS[primitive](read_map(request.content, request.header("CONTENT_TYPE")))
+    call = make_call(request, primitive=primitive, model=model, **fields)
     if prefers_async(request):
         return accepted_response(await dispatch.submit(request.gateway, call))
     outcome = await dispatch.run(request.gateway, call)

@@ -1,7 +1,7 @@
 """The routes of tasks: hand a call over, look at it later, cancel it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpResponse
@@ -21,9 +21,6 @@ from protocol.options import is_unicode, shown
 
 MAX_WAIT_S = 60.0
 MAX_TIMEOUT_S = 86400.0
-
-# How the native dialect reads the rest of a task's body, by primitive
-PARSERS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"encode": native.parse_encode}
 
 
 @hot(post=CREATE_TASK)
@@ -70,15 +67,16 @@ def _task_response(found: Task) -> HttpResponse:
 
 def _parse(request: HotRequest, body: Mapping[str, Any]) -> Call:
     primitive, model, lane, timeout = (body.get(name) for name in ("primitive", "model", "lane", "timeout_s"))
-    if not isinstance(primitive, str) or primitive not in PARSERS:
-        raise InvalidInput(f"primitive must be one of {', '.join(PARSERS)}, not {shown(primitive)}", param="primitive")
+    if not isinstance(primitive, str) or primitive not in native.PARSERS:
+        known = ", ".join(native.PARSERS)
+        raise InvalidInput(f"primitive must be one of {known}, not {shown(primitive)}", param="primitive")
     if not isinstance(model, str) or not is_unicode(model):
         raise InvalidInput(f"model must be the name of a model, not {shown(model)}", param="model")
     if lane is not None and lane not in names.LANES:
         raise InvalidInput(f"lane must be one of {', '.join(names.LANES)}, not {shown(lane)}", param="lane")
     limit = request.gateway.limits.task_ttl_s
     timeout_s = limit if timeout is None else _parse_seconds(timeout, "timeout_s", MAX_TIMEOUT_S)
-    fields = PARSERS[primitive](body)
+    fields = native.PARSERS[primitive](body)
     return Call(
         id=request.id, primitive=primitive, model=model, lane=lane, timeout_s=timeout_s, key=request.key, **fields
     )

@@ -13,6 +13,8 @@ from project.settings.base import (
     SHOAL_MAX_BODY_BYTES,
     SHOAL_TRUSTED_ORIGINS,
 )
+from protocol.options import OVERFLOWS
+from protocol.options.extract import LONG_TEXTS
 
 SECRET_KEY = env.secret("SHOAL_SECRET_KEY", SHOAL_DATA / "secret_key")
 DATABASES = {"default": SHOAL_DATABASE}
@@ -91,6 +93,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Shoal",
     "DESCRIPTION": "One backend for a whole fleet of small open models: encode, score, extract, generate.",
     "VERSION": "0.1.0",
+    "ENUM_NAME_OVERRIDES": {"OverflowEnum": OVERFLOWS, "LongTextEnum": LONG_TEXTS},
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_AUTHENTICATION": [],  # open to all, so nobody's key is looked at
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -36,7 +36,7 @@ def accept(server: "redis.Redis", task_id: str, **facts: Any) -> None:
 def finish(state: "redis.Redis", task_id: str, **reply: Any) -> None:
     """As a worker stores a result."""
     request = Request(task_id, "encode", "org/model", "d", 1, 1, deadline=0, published=0, store=True)
-    state.set(names.task_result(task_id), results.stored_form(request, Reply(task_id, **reply), ()))
+    state.set(names.task_result(task_id), results.stored_form(request, Reply(task_id, **reply), None))
 
 
 def page(client: Client, **query: str) -> str:

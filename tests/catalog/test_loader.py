@@ -222,10 +222,18 @@ def test_files_in_subfolders_are_read(folder: Path, write: Write) -> None:
     assert [entry.model.spec.model for entry in loader.load([folder])] == ["org/model"]
 
 
-def test_options_of_families_that_do_more_than_encode_are_theirs() -> None:
-    both = document(primitives=["encode", "score"], profiles={"strict": {"threshold": 0.7}})
+def test_a_profile_has_the_options_of_every_primitive_of_its_model() -> None:
+    both = document(primitives=["encode", "extract"], profiles={"strict": {"threshold": 0.7, "is_query": True}})
 
-    assert schema.parse(both).profiles["strict"] == {"threshold": 0.7}
+    assert schema.parse(both).profiles["strict"] == {"threshold": 0.7, "is_query": True}
+
+
+def test_a_primitive_whose_options_are_not_known_takes_any() -> None:
+    writer = document(primitives=["generate"], profiles={"warm": {"temperature": 1.5}})
+    writer.pop("outputs", None)
+    writer.pop("dims", None)
+
+    assert schema.parse(writer).profiles["warm"] == {"temperature": 1.5}
 
 
 def test_a_profile_keeps_options_as_a_caller_would_have_them_read() -> None:

@@ -14,7 +14,7 @@ import yaml
 from catalog import schema
 from docs import generate, meanings, tables
 from docs.generate import ROOT
-from workers.families import Prepared
+from protocol.messages import Payload
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in generate.pages()}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -81,20 +81,20 @@ def test_the_family_in_contributing_works(letters: ModuleType) -> None:
     letters.warm()
     preparer = letters.preparer(model.spec, None)
     loaded = letters.load(model.spec, None, "cpu", lambda share: None)
-    [prepared] = preparer.prepare([{"text": "abba"}], {})
-    assert isinstance(prepared, Prepared)
+    [parts] = preparer.prepare(Payload([{"text": "abba"}]))
+    [prepared] = parts
 
-    [output] = loaded.forward([prepared.inputs], prepared.key)
-    result = preparer.finish(output, prepared, {})
+    outputs = loaded.forward([prepared.inputs], prepared.key)
+    result = preparer.finish(outputs, parts, {})
 
     assert model.spec.dims == {"dense": len(result["dense"])}
     assert np.array_equal(result["dense"][:3], [2, 2, 0])
-    assert result["tokens"] == 4
+    assert prepared.tokens == 4
 
 
 def test_the_family_in_contributing_refuses_what_it_cannot_read(letters: ModuleType) -> None:
     model = schema.parse(yaml.safe_load(blocks("CONTRIBUTING.md", "yaml")[0]))
 
-    [refused] = letters.preparer(model.spec, None).prepare([{"image": b""}], {})
+    [refused] = letters.preparer(model.spec, None).prepare(Payload([{"image": b""}]))
 
     assert refused.code == "INVALID_INPUT"

@@ -145,26 +145,29 @@ class WorkerDouble:
     def _payload(self, arguments: Mapping[str, Any]) -> Payload:
         if "blob" in arguments:
             return blobs.unpack_payload(blobs.fetch(arguments["blob"], self._folder, self._redis.get))
-        return Payload(arguments["items"], arguments["options"])
+        return Payload(arguments["items"], arguments["options"], arguments.get("query"))
 
     def _deliver(self, received: Received, reply: Reply) -> None:
         request = received.request
         if request.reply is not None:
             self.send(reply, request.reply)
         if request.store:
-            meta = stored(request, reply, [item.get("id") for item in received.payload.items])
+            meta = stored(received, reply)
             if self._redis.set(names.task_result(request.id), meta, nx=True, ex=60):
                 self._redis.publish(names.task_result(request.id), meta)
 
 
-def stored(request: Request, reply: Reply, ids: Sequence[str | None]) -> bytes:
+def stored(received: Received, reply: Reply) -> bytes:
     """What Celery's backend keeps."""
+    request, payload = received.request, received.payload
     meta: dict[str, Any] = {"task_id": request.id, "traceback": None, "children": []}
     if reply.error is not None:
         failure = {"exc_type": reply.error["code"], "exc_message": [reply.error["message"]], "exc_module": None}
         return native.dumps({**meta, "status": "FAILURE", "result": failure, "shoal_error": reply.error})
     assert reply.results is not None
-    body = native.json_body(request.primitive, request.model, ids, reply.results, reply.timing)
+    ids = [item.get("id") for item in payload.items]
+    asked = native.Asked(request.primitive, request.model, ids, (payload.query or {}).get("id"))
+    body = native.json_body(asked, reply.results, reply.timing)
     return native.dumps({**meta, "status": "SUCCESS", "result": body})
 
 

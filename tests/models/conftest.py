@@ -13,15 +13,23 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything reads it: these 
 
 from catalog import loader
 from protocol.errors import ShoalError
+from protocol.messages import Payload
 from protocol.spec import ModelSpec
 from workers import weights
 from workers.families import Prepared, text_encoder
+from workers.jobs import counted
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 E5 = "intfloat/multilingual-e5-small"
 PARAPHRASE = "sentence-transformers/paraphrase-MiniLM-L3-v2"
 
 Item = str | Mapping[str, Any]
+
+
+def prepared(preparer: Any, items: Sequence[Item], options: Mapping[str, Any]) -> list[Prepared | ShoalError]:
+    """Items of one part each."""
+    payload = Payload([{"text": item} if isinstance(item, str) else dict(item) for item in items], dict(options))
+    return [outcome if isinstance(outcome, ShoalError) else outcome[0] for outcome in preparer.prepare(payload)]
 
 
 class Encoder:
@@ -34,7 +42,7 @@ class Encoder:
 
     def prepare(self, items: Sequence[Item], **options: Any) -> list[Prepared]:
         """Raises the first error of an item."""
-        outcomes = self.preparer.prepare([{"text": item} if isinstance(item, str) else item for item in items], options)
+        outcomes = prepared(self.preparer, items, options)
         for outcome in outcomes:
             if isinstance(outcome, ShoalError):
                 raise outcome
@@ -42,9 +50,12 @@ class Encoder:
 
     def results(self, items: Sequence[Item], **options: Any) -> list[dict[str, Any]]:
         """All items in one forward."""
-        prepared = self.prepare(items, **options)
-        outputs = self.model.forward([item.inputs for item in prepared], None)
-        return [self.preparer.finish(output, item, options) for output, item in zip(outputs, prepared, strict=True)]
+        parts = self.prepare(items, **options)
+        outputs = self.model.forward([part.inputs for part in parts], None)
+        return [
+            {**self.preparer.finish([output], [part], options), **counted([part])}
+            for output, part in zip(outputs, parts, strict=True)
+        ]
 
     def vectors(self, items: Sequence[Item], **options: Any) -> np.ndarray:
         return np.stack([result["dense"]["values"] for result in self.results(items, **options)])

@@ -15,7 +15,7 @@ import pytest
 from bench import texts
 from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed
 from tests.models import tiny
-from tests.models.conftest import E5, MINILM, Encoder, cosines, spec
+from tests.models.conftest import E5, MINILM, Encoder, cosines, prepared, spec
 from workers.batching import Entry, form_batch
 from workers.families import Prepared, text_encoder
 
@@ -34,7 +34,7 @@ def small(tmp_path: Path) -> text_encoder.TextPreparer:
 
 
 def ids_of(preparer: text_encoder.TextPreparer, item: str | dict[str, Any], **options: Any) -> list[int]:
-    [outcome] = preparer.prepare([{"text": item} if isinstance(item, str) else item], options)
+    [outcome] = prepared(preparer, [{"text": item} if isinstance(item, str) else item], options)
     assert isinstance(outcome, Prepared), outcome
     return [int(token) for token in outcome.inputs["ids"]]
 
@@ -49,10 +49,12 @@ def test_preparing_needs_no_torch(find: Callable[[str], Path]) -> None:
     code = f"""
 import sys
 from pathlib import Path
+from protocol.messages import Payload
 from protocol.spec import ModelSpec
 from workers.families import text_encoder
 preparer = text_encoder.preparer(ModelSpec("a/b", "text_encoder", ("encode",)), Path({str(find(MINILM))!r}))
-assert preparer.prepare([{{"text": "hello"}}], {{}})[0].tokens == 3
+[[part]] = preparer.prepare(Payload([{{"text": "hello"}}]))
+assert part.tokens == 3
 assert "torch" not in sys.modules and "transformers" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
@@ -65,7 +67,7 @@ def test_16_threads_read_as_one_does(minilm: Encoder) -> None:
     random.Random(0).shuffle(plans)
 
     def outcome(plan: tuple[str, str]) -> tuple[Any, ...]:
-        [found] = minilm.preparer.prepare([{"text": plan[0]}], {"overflow": plan[1]})
+        [found] = prepared(minilm.preparer, [{"text": plan[0]}], {"overflow": plan[1]})
         if isinstance(found, InputTooLong):
             return (found.extra["tokens"],)
         assert isinstance(found, Prepared)
@@ -78,7 +80,7 @@ def test_16_threads_read_as_one_does(minilm: Encoder) -> None:
 
 
 def test_a_long_text_is_cut_with_its_special_tokens_kept(small: text_encoder.TextPreparer) -> None:
-    [cut] = small.prepare([{"text": " ".join(WORDS[:40])}], {})
+    [cut] = prepared(small, [{"text": " ".join(WORDS[:40])}], {})
 
     assert isinstance(cut, Prepared)
     assert cut.inputs["ids"].tolist() == [1, *(word(index) for index in range(14)), 2]
@@ -86,14 +88,14 @@ def test_a_long_text_is_cut_with_its_special_tokens_kept(small: text_encoder.Tex
 
 
 def test_a_text_of_exactly_the_limit_is_not_cut(small: text_encoder.TextPreparer) -> None:
-    [whole] = small.prepare([{"text": " ".join(WORDS[:14])}], {"overflow": "error"})
+    [whole] = prepared(small, [{"text": " ".join(WORDS[:14])}], {"overflow": "error"})
 
     assert isinstance(whole, Prepared)
     assert (whole.tokens, whole.truncated) == (16, False)
 
 
 def test_overflow_error_refuses_the_item_and_says_by_how_much(small: text_encoder.TextPreparer) -> None:
-    fits, refused = small.prepare([{"text": "ok"}, {"text": " ".join(WORDS[:15])}], {"overflow": "error"})
+    fits, refused = prepared(small, [{"text": "ok"}, {"text": " ".join(WORDS[:15])}], {"overflow": "error"})
 
     assert isinstance(fits, Prepared)
     assert isinstance(refused, InputTooLong)
@@ -112,9 +114,9 @@ def test_checkpoints_that_cut_at_the_beginning_are_cut_there(tmp_path: Path) -> 
 
 
 def test_an_empty_text_is_its_special_tokens_and_gets_a_finite_vector(minilm: Encoder) -> None:
-    [prepared] = minilm.prepare([""])
+    [part] = minilm.prepare([""])
 
-    assert prepared.tokens == 2
+    assert part.tokens == 2
     assert np.linalg.norm(minilm.vectors([""])[0]) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -142,14 +144,14 @@ def test_one_prompt_is_put_before_the_text_once(
 
 def test_an_instruction_to_a_model_that_takes_none_is_refused(minilm: Encoder) -> None:
     with pytest.raises(InvalidInput, match="takes no instruction") as caught:
-        minilm.preparer.prepare([{"text": "x"}], {"instruction": "find"})
+        prepared(minilm.preparer, [{"text": "x"}], {"instruction": "find"})
 
     assert caught.value.param == "options.instruction"
 
 
 def test_outputs_it_does_not_have_are_refused(minilm: Encoder) -> None:
     with pytest.raises(InvalidInput, match="dense vectors only"):
-        minilm.preparer.prepare([{"text": "x"}], {"output_types": ["dense", "sparse"]})
+        prepared(minilm.preparer, [{"text": "x"}], {"output_types": ["dense", "sparse"]})
 
 
 @pytest.mark.parametrize("model", [MINILM, E5])
@@ -171,7 +173,7 @@ def test_token_ids_are_cut_like_text(small: text_encoder.TextPreparer) -> None:
 
 
 def test_token_ids_outside_the_vocabulary_are_refused(minilm: Encoder) -> None:
-    fine, refused = minilm.preparer.prepare([{"token_ids": [101, 30521]}, {"token_ids": [5, 30522]}], {})
+    fine, refused = prepared(minilm.preparer, [{"token_ids": [101, 30521]}, {"token_ids": [5, 30522]}], {})
 
     assert isinstance(fine, Prepared)
     assert isinstance(refused, InvalidInput)
@@ -180,7 +182,7 @@ def test_token_ids_outside_the_vocabulary_are_refused(minilm: Encoder) -> None:
 
 
 def test_an_item_without_text_is_refused_alone(minilm: Encoder) -> None:
-    refused, fine = minilm.preparer.prepare([{"images": []}, {"text": "x"}], {})
+    refused, fine = prepared(minilm.preparer, [{"images": []}, {"text": "x"}], {})
 
     assert isinstance(refused, InvalidInput)
     assert isinstance(fine, Prepared)
@@ -260,8 +262,8 @@ def test_a_text_larger_than_the_budget_is_a_batch_of_its_own(minilm: Encoder) ->
 
 def test_batches_are_bounded_in_items_and_in_tokens(minilm: Encoder) -> None:
     """S016: ten requests of 32 texts of about 50 tokens, at most 64 items and 2000 tokens."""
-    prepared = minilm.prepare(texts.mixed(32)) * 10
-    entries = [Entry(None, index, item, arrival=index) for index, item in enumerate(prepared)]
+    parts = minilm.prepare(texts.mixed(32)) * 10
+    entries = [Entry(None, index, part, arrival=index) for index, part in enumerate(parts)]
     batches = []
     while entries:
         batch = form_batch(entries, now=400.0, budget=2000, max_items=64, packed=minilm.model.packed)

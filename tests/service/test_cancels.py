@@ -138,7 +138,7 @@ async def test_a_result_that_comes_late_does_not_undo_a_cancel(front: Front, gat
     task = await front.submit()
     assert await front.cancel(task) == 200
     request = gateway.request(SLOW, id=task)
-    late = results.stored_form(request, Reply(task, results=[{"dense": {"dims": 1, "values": [1.0]}}]), ())
+    late = results.stored_form(request, Reply(task, results=[{"dense": {"dims": 1, "values": [1.0]}}]), None)
     assert gateway.redis.eval(results.STORE, 1, names.task_result(task), late, 60) == 0
     assert await front.state(task) == "cancelled"
 

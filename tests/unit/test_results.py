@@ -15,6 +15,7 @@ from workers.results import stored_form
 REQUEST = Request("r1", "encode", "org/name", "d", cost=1, count=2, deadline=0, published=0, store=True)
 DENSE = {"dims": 2, "dtype": "float32", "values": np.array([0.5, -1.0], np.float32)}
 RESULT = {"dense": DENSE, "tokens": 3, "truncated": False}
+ASKED = native.Asked("encode", "org/name", ("a", None))
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -26,7 +27,7 @@ def as_celery_reads(stored: bytes) -> dict[str, Any]:
 
 
 def test_a_result_is_the_native_body() -> None:
-    stored = stored_form(REQUEST, Reply("r1", [RESULT, RESULT], timing={"queue": 1.0, "forward": 2.0}), ("a", None))
+    stored = stored_form(REQUEST, Reply("r1", [RESULT, RESULT], timing={"queue": 1.0, "forward": 2.0}), ASKED)
     assert as_celery_reads(stored)["result"] == {
         "model": "org/name",
         "items": [
@@ -39,7 +40,7 @@ def test_a_result_is_the_native_body() -> None:
 
 
 def test_a_result_has_what_celery_looks_for() -> None:
-    meta = json.loads(stored_form(REQUEST, Reply("r1", [RESULT, RESULT]), (), NOW))
+    meta = json.loads(stored_form(REQUEST, Reply("r1", [RESULT, RESULT]), None, NOW))
     assert {name: meta[name] for name in ("status", "task_id", "date_done", "traceback", "children")} == {
         "status": "SUCCESS",
         "task_id": "r1",
@@ -51,7 +52,7 @@ def test_a_result_has_what_celery_looks_for() -> None:
 
 def test_a_failure_raises_our_code_in_a_celery_client() -> None:
     error = ModelNotFound("no such model", param="model")
-    meta = as_celery_reads(stored_form(REQUEST, Reply("r1", error=error.to_wire()), ()))
+    meta = as_celery_reads(stored_form(REQUEST, Reply("r1", error=error.to_wire()), None))
     assert (meta["status"], type(meta["result"]).__name__, str(meta["result"])) == (
         "FAILURE",
         "MODEL_NOT_FOUND",
@@ -61,7 +62,7 @@ def test_a_failure_raises_our_code_in_a_celery_client() -> None:
 
 def test_a_failure_keeps_our_error_beside_celerys() -> None:
     error = ModelNotFound("no such model", param="model", extra={"suggestions": ["x"]})
-    assert json.loads(stored_form(REQUEST, Reply("r1", error=error.to_wire()), ()))["shoal_error"] == error.to_wire()
+    assert json.loads(stored_form(REQUEST, Reply("r1", error=error.to_wire()), None))["shoal_error"] == error.to_wire()
 
 
 def test_arrays_of_any_kind_become_lists() -> None:

@@ -7,11 +7,12 @@ process: it holds weights and runs forwards, one at a time. Import heavy librari
 
 import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from protocol.errors import ModelLoadFailed, ShoalError
+from protocol.errors import InvalidInput, ModelLoadFailed, ShoalError
+from protocol.messages import Payload
 from protocol.spec import ModelSpec
 
 FAMILIES = {
@@ -22,34 +23,43 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One item, ready for a forward.
+    """One part of an item, ready for a forward: most items have one part, a long text one for each of its windows.
 
     `inputs` crosses the engine pipe (plain values and NumPy arrays). `cost` is in padded-token equivalents: for a
     padded family the length that decides the padded size, for every family the share of the batch budget it takes.
-    Entries whose `key` differs never share a forward: put there only what changes the forward.
+    Entries whose `key` differs never share a forward: put there only what changes the forward. `about` stays in the
+    worker, for `finish`.
     """
 
     inputs: Mapping[str, Any]
     cost: int
-    tokens: int = 0  # what usage counts
+    tokens: int = 0  # what usage counts; the parts' sum is the item's
     key: Hashable = None
     truncated: bool = False
+    units: Mapping[str, int] = field(default_factory=dict)  # what usage counts beside tokens, of `native.UNITS`
+    about: Any = None
+
+
+Parts = list[Prepared]
 
 
 class Preparer(Protocol):
     """The worker's half of a loaded model; thread-safe."""
 
-    def prepare(self, items: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[Prepared | ShoalError]:
+    def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
         """One outcome per item, in order; an item that cannot be read is an error, not an exception.
 
-        Raises ShoalError when the options make the whole call impossible.
+        The payload has a `query` exactly when the items are to be scored. Raises ShoalError when the options make
+        the whole call impossible.
         """
         ...
 
-    def finish(self, output: Mapping[str, Any], prepared: Prepared, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Shape one item's raw output into its result map: truncate, normalise, quantise. NumPy only.
+    def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Shape one item's raw outputs, one per part, into its result map: join, truncate, normalise. NumPy only.
 
-        Raises ShoalError (NonFiniteOutput) when the output must not be given to a caller.
+        To encode: `dense`, `sparse`, `multivector`. To score: `score`, a float. To extract: any of `entities`,
+        `relations`, `classifications`, `objects`, `data`. What was read is counted by the worker from the parts.
+        Raises ShoalError (NonFiniteOutput) when the outputs must not be given to a caller.
         """
         ...
 
@@ -85,6 +95,14 @@ class Family(Protocol):
     def estimate_bytes(self, spec: ModelSpec, folder: Path | None, device: str) -> int:
         """Device memory of the weights, before loading, from file headers alone."""
         ...
+
+
+def refuse_unread(options: Mapping[str, Any], read: frozenset[str], model: str) -> None:
+    """Refuse an option that was given but that this model's family would ignore. Raises InvalidInput."""
+    for name, value in options.items():
+        if value is not None and name not in read:
+            reads = ", ".join(sorted(read)) or "no options"
+            raise InvalidInput(f"model {model!r} does not read {name!r}; it reads {reads}", param=f"options.{name}")
 
 
 def family(name: str) -> Family:

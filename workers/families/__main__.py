@@ -14,8 +14,9 @@ import numpy as np
 from catalog import loader
 from catalog.snapshot import Snapshot
 from protocol.errors import ShoalError
+from protocol.messages import Payload
 from workers import weights
-from workers.families import Prepared, family
+from workers.families.alone import Alone
 
 
 def main() -> None:
@@ -36,14 +37,9 @@ def _encode(given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
     found = Snapshot(0, tuple(entry.model for entry in loader.load([loader.ENTRIES]))).resolve(given.model)
     spec, options = found.model.spec, dict(found.options)
     folder = weights.resolve(spec, SimpleNamespace(models_folder=None, offline=False, data=given.data))
-    code = family(spec.family)
-    preparer = code.preparer(spec, folder)
-    prepared = preparer.prepare([{"text": text} for text in given.texts], options)
-    model = code.load(spec, folder, given.device, lambda share: None)
-    ready = [item for item in prepared if isinstance(item, Prepared)]
-    outputs = model.forward([item.inputs for item in ready], None)
-    results = [preparer.finish(output, item, options) for output, item in zip(outputs, ready, strict=True)]
-    return dict(model.facts()), results
+    loaded = Alone(spec, folder, given.device)
+    results = loaded.run(Payload([{"text": text} for text in given.texts], options))
+    return dict(loaded.model.facts()), results
 
 
 def _show(texts: list[str], facts: dict[str, Any], results: list[dict[str, Any]]) -> None:

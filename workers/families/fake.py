@@ -20,11 +20,14 @@ Words in a text trigger faults: `boom` raises, `zzznan` gives a NaN vector, `seg
 `hang` sleeps for an hour, `oom` and `torchoom` run out of memory as Python and as torch say it, `deviceassert` fails as
 CUDA does: with this forward every later one of the process.
 
-Vectors are a function of the text alone: a seed from its SHA-256, unit length.
+Answers are functions of the item alone. To encode: a unit vector, its seed the text's SHA-256. To score: the share of
+words that query and text have in common. To extract: every word of the text that is one of the labels, as an entity
+(a text longer than `max_tokens` words is read in windows), and how many bytes its media have.
 """
 
 import hashlib
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -34,15 +37,19 @@ from typing import Any
 
 import numpy as np
 
-from protocol.errors import InvalidInput, ModelLoadFailed, NonFiniteOutput, ShoalError
+from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed, NonFiniteOutput, ShoalError
+from protocol.messages import Payload
+from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
-from workers.families import Prepared
+from workers.families import Parts, Prepared, refuse_unread
 
 _loads: Counter[str] = Counter()  # that ran out of memory, by model
 _lost_devices: list[int] = []  # not empty: the device answers this process no more
 
 DEFAULT_BYTES = 1 << 20
 DEFAULT_DIMS = 8
+EXTRACT_OPTIONS = frozenset({"labels", "overflow"})
+_WORD = re.compile(r"\S+")
 
 
 def vector(text: str, dims: int) -> np.ndarray:
@@ -52,29 +59,83 @@ def vector(text: str, dims: int) -> np.ndarray:
     return raw / np.linalg.norm(raw)
 
 
+def overlap(query: str, text: str) -> float:
+    """The score of a text: the words in common, of all words of both."""
+    asked, found = set(query.split()), set(text.split())
+    return len(asked & found) / max(len(asked | found), 1)
+
+
 class FakePreparer:
     """One token per whitespace word, at least one."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
 
-    def prepare(self, items: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[Prepared | ShoalError]:
-        return [self._prepare(item) for item in items]
+    def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
+        if payload.query is not None:
+            return [self._pair(payload.query, item) for item in payload.items]
+        if "extract" in self._spec.primitives:
+            wanted = ExtractOptions.from_wire(payload.options)
+            refuse_unread(payload.options, EXTRACT_OPTIONS, self._spec.model)
+            return [self._windows(item, wanted) for item in payload.items]
+        return [self._text(item) for item in payload.items]
 
-    def _prepare(self, item: Mapping[str, Any]) -> Prepared | ShoalError:
+    def _text(self, item: Mapping[str, Any]) -> Parts | ShoalError:
         text = item.get("text")
         if not isinstance(text, str):
             return InvalidInput("the fake family reads text only", param="text")
         tokens = max(len(text.split()), 1)
         limit = self._spec.max_tokens or tokens
-        return Prepared({"text": text}, min(tokens, limit), min(tokens, limit), truncated=tokens > limit)
+        return [Prepared({"text": text}, min(tokens, limit), min(tokens, limit), truncated=tokens > limit)]
 
-    def finish(self, output: Mapping[str, Any], prepared: Prepared, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _pair(self, query: Mapping[str, Any], item: Mapping[str, Any]) -> Parts | ShoalError:
+        if "text" not in query or "text" not in item:
+            return InvalidInput("the fake family scores texts only", param="text")
+        tokens = len(query["text"].split()) + max(len(item["text"].split()), 1)
+        return [Prepared({"text": item["text"], "query": query["text"]}, tokens, tokens)]
+
+    def _windows(self, item: Mapping[str, Any], wanted: ExtractOptions) -> Parts | ShoalError:
+        """Windows do not overlap: the fake's entities are single words. Media are a part of their own."""
+        spans = list(_WORD.finditer(item.get("text", "")))
+        size = self._spec.max_tokens or max(len(spans), 1)
+        if wanted.overflow == "error" and len(spans) > size:
+            return InputTooLong(f"the text has {len(spans)} words; model {self._spec.model!r} reads {size} at once")
+        starts = range(0, len(spans) if wanted.overflow != "truncate" else min(len(spans), size), size)
+        cut = wanted.overflow == "truncate" and len(spans) > size
+        parts = [self._window(item["text"], spans[start : start + size], wanted, cut) for start in starts]
+        media = {kind: item[kind] for kind in ("images", "audio", "video", "document") if kind in item}
+        if media:
+            units = {"images": len(media.get("images", ()))}
+            parts.append(Prepared({"text": "", "media": media}, cost=1, units=units))
+        return parts
+
+    def _window(self, text: str, spans: Sequence[re.Match[str]], wanted: ExtractOptions, cut: bool) -> Prepared:
+        start = spans[0].start()
+        inputs = {"text": text[start : spans[-1].end()], "labels": wanted.labels or ()}
+        return Prepared(inputs, len(spans), len(spans), truncated=cut, about=start)
+
+    def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
+        if "extract" in self._spec.primitives:
+            return _joined(outputs, parts)
+        [output] = outputs
+        if "score" in output:
+            return {"score": output["score"]}
         values = output["dense"]
         if not np.isfinite(values).all():
             raise NonFiniteOutput(f"model {self._spec.model!r} gave a vector that is not finite")
-        dense = {"dims": len(values), "dtype": "float32", "values": values}
-        return {"dense": dense, "tokens": prepared.tokens, "truncated": prepared.truncated}
+        return {"dense": {"dims": len(values), "dtype": "float32", "values": values}}
+
+
+def _joined(outputs: Sequence[Mapping[str, Any]], parts: Parts) -> dict[str, Any]:
+    """Entities with offsets into the whole text, and what was found in media."""
+    result: dict[str, Any] = {"entities": []}
+    for output, part in zip(outputs, parts, strict=True):
+        if "bytes" in output:
+            result["data"] = {"bytes": output["bytes"]}
+        for label, start, end in output.get("found", ()):
+            span = {"start": part.about + start, "end": part.about + end}
+            result["entities"].append({"text": label, "label": label, "score": 1.0, **span})
+    return result
 
 
 class FakeModel:
@@ -95,10 +156,20 @@ class FakeModel:
         if cost > self._load.get("memory_cost", cost):
             raise MemoryError(f"cost {cost} does not fit")
         time.sleep(self._load.get("forward_s", 0.0) + cost * self._load.get("s_per_cost", 0.0))
-        return [{"dense": self._vector(text)} for text in texts]
+        return [self._answer(inputs) for inputs in batch]
 
     def facts(self) -> Mapping[str, Any]:
         return {"dims": self._dims, "dtype": "float32"}
+
+    def _answer(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if "query" in inputs:
+            return {"score": overlap(inputs["query"], inputs["text"])}
+        if "media" in inputs:
+            return {"bytes": {kind: _size(media) for kind, media in inputs["media"].items()}}
+        if "labels" in inputs:
+            words = [match for match in _WORD.finditer(inputs["text"]) if match[0] in inputs["labels"]]
+            return {"found": [(match[0], match.start(), match.end()) for match in words]}
+        return {"dense": self._vector(inputs["text"])}
 
     def _vector(self, text: str) -> np.ndarray:
         if "zzznan" in text.split():
@@ -121,6 +192,10 @@ class FakeModel:
             raise RuntimeError("CUDA error: device-side assert triggered")
         if "hang" in words:
             time.sleep(3600)
+
+
+def _size(media: Any) -> int:
+    return sum(len(one["data"]) for one in (media if isinstance(media, list | tuple) else [media]))
 
 
 def warm() -> None:

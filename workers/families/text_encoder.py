@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from protocol.errors import InputTooLong, InvalidInput, ShoalError
+from protocol.messages import Payload
 from protocol.options import EncodeOptions
 from protocol.spec import ModelSpec
-from workers.families import Prepared
+from workers.families import Parts, Prepared
 from workers.layers import checkpoint, vectors
 from workers.layers.tokenizing import TextTokenizer
 from workers.weights import files
@@ -39,20 +40,20 @@ class TextPreparer:
         if not files.shards(self._checkpoint.folder):
             raise load_failed(spec.model, UNSUPPORTED, "its folder has no weights as safetensors; pickles are not read")
 
-    def prepare(self, items: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[Prepared | ShoalError]:
-        wanted = EncodeOptions.from_wire(options)
+    def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
+        wanted = EncodeOptions.from_wire(payload.options)
         if wanted.output_types != ("dense",):
             raise InvalidInput(f"model {self._model!r} gives dense vectors only", param="options.output_types")
         prompt = self._prompt(wanted)
-        contents = self._read(items, prompt)
+        contents = self._read(payload.items, prompt)
         skipped = self._tokenizer.prompt_length(prompt) if prompt and not self._checkpoint.include_prompt else 0
         return [
             content if isinstance(content, ShoalError) else self._prepare(content, skipped, wanted.overflow)
             for content in contents
         ]
 
-    def finish(self, output: Mapping[str, Any], prepared: Prepared, options: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = EncodeOptions.from_wire(options)
+    def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
+        wanted, output = EncodeOptions.from_wire(options), outputs[0]
         dense = vectors.finish(
             self._model,
             output["dense"],
@@ -61,7 +62,7 @@ class TextPreparer:
             normalize=self._checkpoint.normalize if wanted.normalize is None else wanted.normalize,
             dtype=wanted.output_dtype,
         )
-        return {"dense": dense, "tokens": prepared.tokens, "truncated": prepared.truncated}
+        return {"dense": dense}
 
     def _prompt(self, wanted: EncodeOptions) -> str:
         """What is put before every text: the caller's own prompt, an instruction, or one of the model's prompts."""
@@ -101,7 +102,7 @@ class TextPreparer:
         before = self._tokenizer.read([prompt])[0] if prompt else []
         return [*before, *self._tokenizer.unwrap(list(ids))]
 
-    def _prepare(self, content: list[int], skipped: int, overflow: str) -> Prepared | ShoalError:
+    def _prepare(self, content: list[int], skipped: int, overflow: str) -> Parts | ShoalError:
         tokens = self._tokenizer.wrap(content)
         if tokens.is_truncated and overflow == "error":
             return InputTooLong(
@@ -110,7 +111,7 @@ class TextPreparer:
             )
         count = len(tokens.ids)
         inputs = {"ids": tokens.ids, "skipped": skipped} if skipped else {"ids": tokens.ids}
-        return Prepared(inputs, cost=count, tokens=count, truncated=tokens.is_truncated)
+        return [Prepared(inputs, cost=count, tokens=count, truncated=tokens.is_truncated)]
 
 
 class TextEncoder:

@@ -1,0 +1,98 @@
+"""The options of `encode`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.errors import InvalidInput
+from protocol.options import reading
+from protocol.options.reading import OVERFLOW_ALIASES, Context, Vocabulary, shown
+from protocol.spec import ModelSpec
+
+OUTPUTS = ("dense", "sparse", "multivector")
+DTYPES = ("float32", "float16", "int8", "uint8", "binary")
+OVERFLOWS = ("truncate", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeOptions:
+    """How to encode: nothing here but `output_types`, `is_query`, `instruction` and `prompt` changes the forward."""
+
+    output_types: tuple[str, ...] = ("dense",)
+    output_dtype: str = "float32"
+    is_query: bool | None = None  # None: the model's default prompt; True/False: its query or document prompt
+    prompt: str | None = None  # literal text put before the input; "" turns the model's prompts off
+    instruction: str | None = None
+    dimensions: int | None = None  # Matryoshka width
+    normalize: bool | None = None  # None: as the checkpoint says
+    overflow: str = "truncate"
+
+    def to_wire(self) -> dict[str, Any]:
+        wire = {name: getattr(self, name) for name in self.__slots__}
+        wire["output_types"] = list(self.output_types)
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "EncodeOptions":
+        """Raises TypeError on a key that is not an option."""
+        return cls(**{**wire, "output_types": tuple(wire.get("output_types", ("dense",)))})
+
+
+def parse_encode_options(
+    raw: Mapping[str, Any],
+    spec: ModelSpec,
+    defaults: Mapping[str, Any] | None = None,
+    paths: Mapping[str, str] | None = None,
+) -> EncodeOptions:
+    """See `reading.read`."""
+    fields = reading.read(ENCODE, raw, spec, defaults, paths)
+    if "output_types" not in fields and "dense" not in spec.outputs:
+        fields["output_types"] = spec.outputs
+    return EncodeOptions.from_wire(fields)
+
+
+def _output_types(value: Any, context: Context) -> tuple[str, ...]:
+    offered = tuple(context.defaults.get("output_types", context.spec.outputs))
+    if not isinstance(value, list | tuple) or not value:
+        raise InvalidInput(f"must be a list of outputs, not {shown(value)}")
+    for output in value:
+        if not isinstance(output, str) or output not in offered:
+            gives = ", ".join(offered)
+            raise InvalidInput(f"{shown(output)} is not an output of {context.spec.model!r}, which gives {gives}")
+    return tuple(dict.fromkeys(value))
+
+
+def _dimensions(value: Any, context: Context) -> int | None:
+    """None for the model's own width, so that asking for it changes nothing."""
+    spec = context.spec
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"must be a whole number of at least 1, not {shown(value)}")
+    width = spec.dims.get("dense")
+    if value == width:
+        return None
+    if width is not None and value > width:
+        raise InvalidInput(f"{spec.model!r} has {width} dimensions, {shown(value)} is more than that")
+    if not spec.matryoshka:
+        raise InvalidInput(
+            f"{spec.model!r} cannot shorten its vectors; it has {width or 'a fixed number of'} dimensions"
+        )
+    if value not in spec.matryoshka:
+        widths = ", ".join(str(known) for known in sorted(spec.matryoshka))
+        raise InvalidInput(f"{spec.model!r} can be cut to {widths} dimensions, not to {value}")
+    return value
+
+
+ENCODE = Vocabulary(
+    "encode",
+    {
+        "output_types": _output_types,
+        "output_dtype": reading.choice(*DTYPES, aliases={"ubinary": "binary"}),
+        "is_query": reading.flag,
+        "prompt": reading.text,
+        "instruction": reading.text,
+        "dimensions": _dimensions,
+        "normalize": reading.flag,
+        "overflow": reading.choice(*OVERFLOWS, aliases=OVERFLOW_ALIASES),
+    },
+    {"overflow_policy": "overflow"},
+)
