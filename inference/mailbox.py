@@ -1,10 +1,14 @@
-"""Where replies arrive: one Redis list per gateway process, drained by one reader that resolves waiting calls by id."""
+"""Where replies arrive: one Redis list per gateway process, drained by one reader that resolves waiting calls by id.
+
+Reading takes nothing out: what was read leaves the list with the next read, after its calls were resolved. So a
+connection that is cut with replies on it loses none; they are read again, and a reply nobody waits for is let go.
+"""
 
 import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import RedisError
@@ -19,6 +23,15 @@ BLOCK_S = 2
 BATCH = 256
 RETRY_S = 0.2
 KEPT_S = 60  # how long replies outlive the process that they are for
+
+# KEYS: mailbox, who reads it. ARGV: who asks, how many it has read, how many to read, seconds. Only the connection that
+# greeted last may take: what an earlier one had sent may arrive late, and would take what nobody has read.
+TAKE = """
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return redis.error_reply('STALE another connection reads here') end
+redis.call('EXPIRE', KEYS[2], ARGV[4])
+if ARGV[2] ~= '0' then redis.call('LTRIM', KEYS[1], ARGV[2], -1) end
+return redis.call('LRANGE', KEYS[1], 0, ARGV[3] - 1)
+"""
 
 
 class Mailbox:
@@ -70,9 +83,8 @@ class Mailbox:
         while True:
             connection: AbstractConnection = self._connections.make_connection()
             try:
-                await self._greet(connection)
-                while True:
-                    await self._collect(connection)
+                name = await self._greet(connection)
+                await self._collect(connection, name)
             except (RedisError, OSError) as error:
                 if self.connected:
                     log.warning("mailbox lost Redis", extra={"error": str(error)})
@@ -81,8 +93,9 @@ class Mailbox:
                 await connection.disconnect()
             await asyncio.sleep(RETRY_S)
 
-    async def _greet(self, connection: AbstractConnection) -> None:
-        """A restarted Redis has lost every reply that was under way, and perhaps the requests too."""
+    async def _greet(self, connection: AbstractConnection) -> str:
+        """Answers this connection's name. A restarted Redis has lost every reply that was under way, and perhaps the
+        requests too."""
         await connection.connect()
         await connection.send_command("INFO", "server")
         info = (await connection.read_response()).decode()
@@ -90,19 +103,35 @@ class Mailbox:
         if self._run_id not in (None, run_id):
             self.fail_all(TransportFailure("the reply was lost in a restart of Redis; send the call again"))
         self._run_id = run_id
-        # A Redis that takes no writes, for want of disk or because it is a replica, gives no replies out either.
-        await connection.send_command("EXPIRE", self.key, KEPT_S)
+        # Also a probe: a Redis that takes no writes, for want of disk or because it is a replica, gives nothing out.
+        name = uuid.uuid4().hex
+        await connection.send_command("SET", names.mailbox_reader(self.key), name, "EX", KEPT_S)
         await connection.read_response()
         self.connected = True
+        return name
 
-    async def _collect(self, connection: AbstractConnection) -> None:
-        await connection.send_command("BLMPOP", BLOCK_S, 1, self.key, "LEFT", "COUNT", BATCH)
-        found = await connection.read_response()
-        for packed in found[1] if found else ():
+    async def _collect(self, connection: AbstractConnection, name: str) -> None:
+        """Read for ever. One write asks for all there is and, in case that is nothing, for the next to come."""
+        count = 0
+        while True:
+            take = ("EVAL", TAKE, 2, self.key, names.mailbox_reader(self.key), name, count, BATCH, KEPT_S)
+            # Rotated onto its own place the first entry stays where it is: this waits and takes nothing.
+            wait = ("BLMOVE", self.key, self.key, "LEFT", "LEFT", BLOCK_S)
+            await connection.send_packed_command(connection.pack_commands([take, wait]))
+            found = await connection.read_response()
+            self._deliver(found)
+            first = await connection.read_response()
+            if not found and first is not None:
+                found = [first]
+                self._deliver(found)
+            count = len(found)
+
+    def _deliver(self, found: Sequence[bytes]) -> None:
+        for packed in found:
             try:
                 for reply in replies.unpack(packed):
                     self._resolve(reply)
-            except (ValueError, TypeError) as error:
+            except Exception as error:  # the loop's edge: an entry that stayed for its error would be met for ever
                 log.error("a mailbox entry could not be read", extra={"error": type(error).__name__})
 
     def _resolve(self, reply: Reply) -> None:

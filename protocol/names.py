@@ -48,6 +48,11 @@ def mailbox(gateway_id: str) -> str:
     return f"{PREFIX}mail:{gateway_id}"
 
 
+def mailbox_reader(mailbox: str) -> str:
+    """Which of its gateway's connections may take replies out of a mailbox."""
+    return f"{mailbox}:reader"
+
+
 def mark(gateway_id: str) -> str:
     """A mark that a gateway leaves at the broker: gone, the broker has lost what it was to remember."""
     return f"shoal.mark.{gateway_id}"

@@ -40,6 +40,10 @@ class Proxy:
         """Every connection of now, and each that comes until `open`, stays open and carries nothing any more."""
         self._call(self._swallow)
 
+    def mute(self) -> None:
+        """What is sent on the connections of now still arrives; no answer does."""
+        self._call(self._mute)
+
     def open(self) -> None:
         """New connections work again; those that were swallowed never do."""
         self._is_hole = False
@@ -57,6 +61,10 @@ class Proxy:
         for link in self._links:
             link.is_dead = True
 
+    def _mute(self) -> None:
+        for link in self._links:
+            link.is_mute = True
+
     def _call(self, what: Callable[[], None]) -> None:
         async def run() -> None:
             what()
@@ -71,7 +79,7 @@ class Proxy:
             return
         link = Link(writer, there[1], is_dead=self._is_hole)
         self._links.add(link)
-        await asyncio.gather(link.carry(reader, there[1]), link.carry(there[0], writer))
+        await asyncio.gather(link.carry(reader, there[1]), link.carry(there[0], writer, is_answer=True))
         self._links.discard(link)
 
 
@@ -80,12 +88,15 @@ class Link:
 
     def __init__(self, here: asyncio.StreamWriter, there: asyncio.StreamWriter, is_dead: bool) -> None:
         self.is_dead = is_dead
+        self.is_mute = False
         self._ends = here, there
 
-    async def carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def carry(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_answer: bool = False
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
-                if not self.is_dead:
+                if not self.is_dead and not (is_answer and self.is_mute):
                     target.write(data)
                     await target.drain()
             if not self.is_dead:
