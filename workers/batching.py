@@ -1,6 +1,6 @@
 """Which model runs next, which of its entries make the batch. Pure: `now` comes in, only choices go out."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,8 @@ LANE_WEIGHTS = (8.0, 1.0)
 HEAD_START_S = 0.01
 # of the cost of batches, what lower lanes get at least while more urgent work could fill them all
 LOWER_LANES_SHARE = 1 / 16
+# batches of cost that a caller may be ahead of those who have had least, and so has to wait for at most
+MOST_AHEAD_BATCHES = 2
 PACE_MEMORY = 0.98
 # forwards that must have been seen before their mean counts as the pace, and how much larger ones it may speak for
 ALIKE_FORWARDS = 5
@@ -86,6 +88,7 @@ class Shares:
     had: dict[tuple[int, str | None], float] = field(default_factory=dict)  # cost, by lane and caller
     floors: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))  # the least of those, by lane
     owed: float = 0.0  # cost, to the lanes below the first
+    largest: int = 0  # cost of a batch so far
 
     def start(self, entry: Entry) -> float:
         """The turn of its caller's next entry."""
@@ -114,19 +117,30 @@ class Shares:
         return found
 
     def charge(self, waiting: Sequence[Entry], batch: Sequence[Entry]) -> None:
-        """Book a batch formed from what was `waiting`."""
-        starts: dict[int, float] = {}
-        for entry in waiting:
-            starts[entry.lane] = min(self.start(entry), starts.get(entry.lane, float("inf")))
-        self.floors.update(starts)
+        """Book a batch formed from what was `waiting`.
+
+        The floor is the least turn of those who are left, not of those who were there: a caller of little work, always
+        served at once, would else hold it down and could claim all that the others have had since.
+        """
         for entry in batch:
             self.had[entry.lane, entry.caller] = self.start(entry) + entry.cost
-        left = Counter(entry.lane for entry in waiting)
-        left.subtract(entry.lane for entry in batch)
-        for lane in (lane for lane in starts if not left[lane]):  # nobody competes any more: all start even again
-            self.floors[lane] = max(cost for caller, cost in self.had.items() if caller[0] == lane)
-        self.had = {caller: cost for caller, cost in self.had.items() if cost > self.floors[caller[0]]}
-        self.owed = self._owed_after(batch) if len(starts) > 1 else 0.0
+        taken = set(map(id, batch))
+        left: dict[int, list[float]] = {entry.lane: [] for entry in waiting}
+        for entry in waiting:
+            if id(entry) not in taken:
+                left[entry.lane].append(self.start(entry))
+        for lane, starts in left.items():  # where nobody competes any more all start even again
+            self.floors[lane] = min(starts) if starts else max(had for who, had in self.had.items() if who[0] == lane)
+        self._forget_old(sum(entry.cost for entry in batch))
+        self.owed = self._owed_after(batch) if len(left) > 1 else 0.0
+
+    def _forget_old(self, batch_cost: int) -> None:
+        """Who filled room that nobody else's entries fitted into is not made to wait for more than a few batches."""
+        self.largest = max(self.largest, batch_cost)
+        most = {lane: floor + MOST_AHEAD_BATCHES * self.largest for lane, floor in self.floors.items()}
+        self.had = {
+            caller: min(had, most[caller[0]]) for caller, had in self.had.items() if had > self.floors[caller[0]]
+        }
 
     def _owed_after(self, batch: Sequence[Entry]) -> float:
         given = sum(entry.cost for entry in batch if entry.lane > 0)

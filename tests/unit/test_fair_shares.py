@@ -165,3 +165,28 @@ def test_what_is_remembered_does_not_grow_with_the_number_of_callers() -> None:
     for number in range(1000):
         run([entry(f"caller-{number}", 100)], shares)
     assert len(shares.had) <= 2
+
+
+@pytest.mark.parametrize("past", [10, 100])
+def test_a_trickle_saves_nothing_up_for_a_flood(past: int) -> None:
+    """A caller of one small entry at a time is always served at once; then it sends a thousand large ones."""
+    shares, waiting = Shares(), list[Entry]()
+    for turn in range(past):
+        waiting += [*backlog("steady", [100], 12, arrival=float(turn)), entry("trickle", 10, turn + 0.5)]
+        run(waiting, shares, now=turn + 1.0)
+    waiting += backlog("trickle", [100], 1000, arrival=float(past))
+    served = Counter(one.caller for _ in range(4) for one in run(waiting, shares, now=past + 1.0))
+    assert served["steady"] >= 15
+
+
+@pytest.mark.parametrize("past", [10, 60])
+def test_filling_room_that_nobody_could_use_is_paid_back_for_a_few_batches_only(past: int) -> None:
+    """Two callers' entries never fit together, so a third one fills every batch; then its entries are large too."""
+    shares, waiting = Shares(), list[Entry]()
+    for turn in range(past):
+        for caller, cost, count in (("a", 501, 2), ("b", 601, 2), ("small", 20, 25)):
+            waiting += backlog(caller, [cost], count, arrival=float(turn))
+        run(waiting, shares, now=turn + 1.0)
+    late = entry("small", 601, arrival=float(past))
+    waiting = [late, *(one for one in waiting if one.caller != "small")]
+    assert any(late in run(waiting, shares, now=past + 2.0) for _ in range(10))
