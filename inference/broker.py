@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -22,7 +23,8 @@ LINK_ERRORS = (OSError, EOFError, RedisError, amqp.exceptions.AMQPError, KombuEr
 
 BATCH = 128
 TIMEOUT_S = 2
-HEARTBEAT_S = 30
+HEARTBEAT_S = 10  # a broker that is silent for two of them is gone
+CONFIRM_S = 3.0  # a broker confirms in milliseconds; one that does not for so long is blocked, or gone
 MARK_S = 86400  # how long a mark outlives the gateway that left it
 ORIGIN = f"gen{os.getpid()}@{socket.gethostname()}"
 _REPLY_TO = str(uuid.uuid4())  # what Celery's rpc backend would use; part of every message it sends
@@ -51,7 +53,7 @@ class Link(Protocol):
         ...
 
     def returned(self) -> set[str]:
-        """Ids of messages that found no queue since the last call."""
+        """Ids of messages that the broker did not keep, found out since the last call."""
         ...
 
     def unsure(self) -> set[str]:
@@ -62,7 +64,13 @@ class Link(Protocol):
         """Call when idle: notices a broken connection, and keeps a good one alive."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The end of a link that works."""
+        ...
+
+    def abandon(self) -> None:
+        """The end of one that broke: nothing is said to the broker, whose answer would not come."""
+        ...
 
 
 @contextlib.contextmanager
@@ -72,6 +80,9 @@ def connect(broker_url: str, mark: str = "") -> Iterator[Link]:
     link: Link = RedisLink(links.kombu_url(broker_url)) if is_redis else AmqpLink(broker_url, mark)
     try:
         yield link
+    except LINK_ERRORS:
+        link.abandon()
+        raise
     finally:
         with contextlib.suppress(*LINK_ERRORS):
             link.close()
@@ -107,10 +118,13 @@ class RedisLink:
     def close(self) -> None:
         self._connection.release()
 
+    def abandon(self) -> None:
+        """Redis is not asked when a connection ends."""
+
 
 class AmqpLink:
     """Tasks wait for the broker's confirm. What a caller waits for does not: its confirm comes when it comes, and only
-    if the link breaks before, the caller is told."""
+    if the link breaks before, or the broker takes nothing for a while, the caller is told."""
 
     def __init__(self, url: str, mark: str) -> None:
         self.blocked = False
@@ -120,40 +134,66 @@ class AmqpLink:
         self._connections: list[Connection] = []
         self._plain = self._open(confirm=False)
         self._count_confirms(self._plain.channel)
-        self._unconfirmed: dict[int, str] = {}  # ids by number of publication
+        self._unconfirmed: dict[int, tuple[str, float]] = {}  # id and time, by number of publication
         self._publications = 0
         self._confirmed: Producer | None = None
         self.remembers = bool(mark) and self._renew_mark(mark)
 
     def send(self, batch: Sequence[Outgoing]) -> None:
         for outgoing in batch:
-            producer = self._confirming() if outgoing.request.store else self._plain
-            self._declare(producer, outgoing)
-            try:
-                producer.publish(**_message(outgoing), mandatory=True, timeout=TIMEOUT_S, confirm_timeout=TIMEOUT_S)
-            except amqp.exceptions.MessageNacked:
+            if self.blocked:  # it said so after the batch was begun
                 self._returned.add(outgoing.request.id)
-            if producer is self._plain:
-                self._publications += 1
-                self._unconfirmed[self._publications] = outgoing.request.id
+            else:
+                self._publish(outgoing)
         self._read(self._connections[0])
+        self._limit_silence()
 
     def returned(self) -> set[str]:
         returned, self._returned = self._returned, set()
         return returned
 
     def unsure(self) -> set[str]:
-        return set(self._unconfirmed.values())
+        return {request_id for request_id, _ in self._unconfirmed.values()}
 
     def check(self) -> None:
         for connection in self._connections:
             self._read(connection)
             connection.heartbeat_check()
+        self._limit_silence()
 
     def close(self) -> None:
         for connection in self._connections:
             with contextlib.suppress(*LINK_ERRORS):
                 connection.release()
+
+    def abandon(self) -> None:
+        for connection in self._connections:
+            connection.collect(socket_timeout=0.0)
+
+    def _publish(self, outgoing: Outgoing) -> None:
+        producer = self._confirming() if outgoing.request.store else self._plain
+        self._declare(producer, outgoing)
+        if producer is self._plain:
+            self._publications += 1
+            self._unconfirmed[self._publications] = outgoing.request.id, time.monotonic()
+        try:
+            producer.publish(**_message(outgoing), mandatory=True, timeout=TIMEOUT_S, confirm_timeout=TIMEOUT_S)
+        except amqp.exceptions.MessageNacked:
+            self._returned.add(outgoing.request.id)
+        except TimeoutError:
+            if not self.blocked:
+                raise
+            self._returned.add(outgoing.request.id)
+
+    def _limit_silence(self) -> None:
+        """Heartbeats would take two of their intervals to tell of a connection that swallows everything."""
+        oldest = next(iter(self._unconfirmed.values()), None)
+        if oldest is None or time.monotonic() - oldest[1] < CONFIRM_S:
+            return
+        if not self.blocked:
+            raise TimeoutError("the broker confirms nothing any more")
+        self._returned |= self.unsure()
+        self._unconfirmed.clear()
 
     def _open(self, confirm: bool) -> Producer:
         options = {
@@ -187,7 +227,7 @@ class AmqpLink:
     def _on_confirm(self, number: int, multiple: bool) -> set[str]:
         """On publications up to this number, or on this one alone."""
         numbers = [one for one in self._unconfirmed if one <= number] if multiple else [number]
-        return {self._unconfirmed.pop(one) for one in numbers if one in self._unconfirmed}
+        return {self._unconfirmed.pop(one)[0] for one in numbers if one in self._unconfirmed}
 
     def _on_refuse(self, number: int, multiple: bool) -> None:
         self._returned |= self._on_confirm(number, multiple)

@@ -32,7 +32,7 @@ UNSURE_S = 0.02  # and while the broker is yet to confirm something
 PATIENCE_S = 0.9  # a publication not out by then has failed
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
 _LOST = "the broker connection was lost"
-_VANISHED = "the request's queue vanished; send the call again"
+_NOT_KEPT = "the broker did not keep the request; send the call again"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +137,7 @@ class Publisher:
                 return
             if link.blocked or not batch:
                 link.check()
-                self._lose(link.returned(), _VANISHED)
+                self._lose(link.returned(), _NOT_KEPT)
             if link.blocked:
                 self._settle(batch, "the broker is out of memory or disk and takes no messages")
             elif batch:
@@ -182,7 +182,7 @@ class Publisher:
             log.warning("workers were not woken", extra={"error": type(error).__name__})
 
     def _settle(self, batch: Sequence[Publication], reason: str | None, returned: Set[str] = frozenset()) -> None:
-        """`reason` says why all of them failed; `returned` names single messages that found no queue."""
+        """`reason` says why all of them failed; `returned` names single messages that the broker did not keep."""
         if self._loop is not None and (batch or returned) and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._finish, batch, reason, returned)
 
@@ -202,9 +202,9 @@ class Publisher:
             elif publication.request.id not in returned:
                 publication.done.set_result(None)
             else:
-                publication.done.set_exception(QueueUnavailable(_VANISHED))
+                publication.done.set_exception(QueueUnavailable(_NOT_KEPT))
         for request_id in returned:
-            self._lost(request_id, QueueUnavailable(_VANISHED))
+            self._lost(request_id, QueueUnavailable(_NOT_KEPT))
 
 
 def _backoff() -> Iterator[float]:

@@ -30,6 +30,8 @@ from workers.runtime import Runtime
 from workers.subscriptions import Subscriptions
 from workers.wake import Wake
 
+CONFIRMED = {"confirm_publish": True}  # a task is acknowledged in one queue only when it is safe in the next
+
 
 def install() -> None:
     """What must be so before Celery looks at the broker."""
@@ -74,7 +76,7 @@ def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) ->
     runtime.holdings = Holdings()
     runtime.subscriptions = Subscriptions(config.pool)
     runtime.outbox = Outbox(
-        settings.SHOAL_REDIS_URL, settings.SHOAL_TASK_TTL_S, runtime.bridge, runtime.custody, config.worker_id
+        settings.SHOAL_REDIS_URL, settings.SHOAL_TASK_TTL_S, runtime.bridge, runtime.custody, config
     )
     runtime.dispatcher = Dispatcher(config, catalog, runtime.outbox)
     runtime.intake = Intake(runtime.outbox)
@@ -103,7 +105,7 @@ def _desk(app: Any, config: WorkerConfig, runtime: Runtime) -> Desk:
     state = connect(settings.SHOAL_REDIS_URL)
     forwarding = Forwarding(
         state=state,
-        publisher=Publisher(app.connection_for_write()),
+        publisher=Publisher(app.connection_for_write(transport_options=CONFIRMED)),
         catalog=runtime.catalog,
         bridge=runtime.bridge,
         custody=runtime.custody,

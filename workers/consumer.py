@@ -119,6 +119,12 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         if self.hub is not None:
             self.hub.on_tick.discard(self.tick)
 
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Celery would end the connection of its events politely, and a broker that is gone never answers that."""
+        if self.event_dispatcher and self.event_dispatcher.connection:
+            self.event_dispatcher.connection.collect(socket_timeout=0.0)
+        super().on_connection_error_after_connected(exc)
+
     def on_close(self) -> None:
         """Celery would forget what is reserved here; we still hold it and will answer it."""
 

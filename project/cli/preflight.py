@@ -79,9 +79,11 @@ def check_redis(url: str, setting: str) -> None:
         raise CannotStart(
             f"{setting}: {without_password(url)} is version {version}; {oldest}.0 is the oldest that will do."
         )
-    if policy.startswith("allkeys"):
+    if policy not in ("", "noeviction"):
+        # Also the volatile ones: mailboxes, results and payloads carry a time to live.
+        lost = "queued requests" if policy.startswith("allkeys") else "results and replies"
         raise CannotStart(
-            f"{setting}: {without_password(url)} would drop queued requests when its memory is full "
+            f"{setting}: {without_password(url)} would drop {lost} when its memory is full "
             f"(maxmemory-policy {policy}): set maxmemory-policy to noeviction."
         )
 

@@ -86,7 +86,10 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SEND_SENT_EVENT = False
 CELERY_BROKER_POOL_LIMIT = 2
-CELERY_BROKER_HEARTBEAT = 30
+CELERY_BROKER_HEARTBEAT = 10  # of RabbitMQ: a side that hears nothing for two of them gives the connection up
+# A worker that lost its connection is back before RabbitMQ has missed the old one, which would still own the queue.
+CELERY_CONTROL_QUEUE_EXCLUSIVE = False
+CELERY_CONTROL_QUEUE_DURABLE = True  # RabbitMQ 4.3 refuses what is neither; it expires ten seconds after its worker
 CELERY_BROKER_CONNECTION_TIMEOUT = 4
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
@@ -103,7 +106,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
         "priority_steps": [0],  # lanes are queues of their own; more steps would be more keys in every pop
     }
     if links.is_redis(SHOAL_BROKER_URL)
-    else {"confirm_publish": True, "write_timeout": 5}
+    else {"confirm_publish": True, "read_timeout": 5, "write_timeout": 5}
 )
 
 env.refuse_near_misses()

@@ -13,6 +13,7 @@ import pytest
 import redis
 from kombu.connection import Connection
 
+from inference.broker import CONFIRM_S
 from inference.publisher import Publisher
 from protocol import names
 from protocol.errors import QueueFull, QueueUnavailable, ShoalError
@@ -224,6 +225,27 @@ async def test_rabbitmq_messages_not_confirmed_are_lost_with_their_connection(
     assert lost[0][1].retry_after
 
 
+async def test_rabbitmq_that_confirms_nothing_any_more_is_given_up_long_before_heartbeats_tell(
+    rabbitmq_url: str, redis_url: str, lost: Lost, queue: str
+) -> None:
+    """S104: a connection that swallows everything; traffic that only waits for replies notices it as well."""
+    async with Proxy(rabbitmq_url) as proxy:
+        publisher = Publisher(proxy.url, redis_url, 10, lost.report)
+        publisher.start()
+        await until(lambda: publisher.connected)
+        await publisher.publish(request(), queue, "default", b"taken")
+        proxy.is_deaf = True
+        unheard = request()
+        await publisher.publish(unheard, queue, "default", b"never read")
+        await until(lambda: lost != [], CONFIRM_S + 2)
+        proxy.is_deaf = False
+        await until(lambda: publisher.connected)
+        await publisher.publish(request(), queue, "default", b"taken again")
+        await publisher.stop()
+    assert [request_id for request_id, _ in lost] == [unheard.id]
+    assert lost[0][1].retry_after
+
+
 class Proxy:
     """A broker's neighbour on the way to it, who may fall deaf and hang up."""
 
@@ -294,6 +316,8 @@ class ScriptedLink:
         self.blocked = self.looks < 2
 
     def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
 
 
 async def test_blocked_broker_refuses_until_it_has_room(redis_url: str, lost: Lost, queue: str) -> None:

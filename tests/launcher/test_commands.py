@@ -116,10 +116,14 @@ def test_the_data_folder_is_private(data_dir: Path) -> None:
     assert data_dir.stat().st_mode & 0o077 == 0
 
 
-def test_a_redis_that_evicts_is_refused(redis_url: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "lost"),
+    [("allkeys-lru", "queued requests"), ("volatile-lru", "results"), ("volatile-ttl", "results")],
+)
+def test_a_redis_that_evicts_is_refused(redis_url: str, policy: str, lost: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
-        client.config_set("maxmemory-policy", "allkeys-lru")
-        with pytest.raises(CannotStart, match="would drop queued requests") as caught:
+        client.config_set("maxmemory-policy", policy)
+        with pytest.raises(CannotStart, match=f"would drop {lost}") as caught:
             preflight.check_redis(redis_url, "--redis")
         client.config_set("maxmemory-policy", "noeviction")
     assert "//…@127.0.0.1" in str(caught.value)

@@ -80,7 +80,8 @@ class Proxy:
         link = Link(writer, there[1], is_dead=self._is_hole)
         self._links.add(link)
         await asyncio.gather(link.carry(reader, there[1]), link.carry(there[0], writer, is_answer=True))
-        self._links.discard(link)
+        if not link.is_dead:  # of a swallowed one neither end hears what became of the other
+            self._links.discard(link)
 
 
 class Link:

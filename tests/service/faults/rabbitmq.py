@@ -63,6 +63,16 @@ class Node:
         assert self._process is not None
         processes.signal_group(self._process.pid, number)
 
+    def control(self, *arguments: str) -> str:
+        """What `rabbitmqctl` says of this node."""
+        command = [str(self._script.with_name("rabbitmqctl")), "-q", "-n", self._name, *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout
+
+    def set(self, name: str, value: str) -> None:
+        """An Erlang term as a setting of the running node, for connections that are made later."""
+        self.control("eval", f"application:set_env(rabbit, {name}, {value}).")
+
     def _wait(self) -> None:
         """Until it speaks AMQP: it listens before it does."""
         assert self._process is not None
@@ -78,6 +88,7 @@ class Node:
             "PATH": os.environ["PATH"],
             "HOME": str(folder),  # its cookie is its own
             "LANG": "C.UTF-8",
+            "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the node, so it is the node that spawn ties to us
             "RABBITMQ_NODENAME": self._name,
             "RABBITMQ_NODE_PORT": str(self._port),
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",

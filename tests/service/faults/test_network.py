@@ -56,8 +56,6 @@ def test_connections_cut_in_mid_batch_lose_nothing(make_system: MakeSystem, netw
 
 def test_swallowed_connections_are_given_up(make_system: MakeSystem, network: Network, requests: int) -> None:
     """S076, S104: nothing says that the other end is gone; time limits find out, and all goes on over new ones."""
-    if len(network.proxies) > 1:
-        pytest.skip("needs a RabbitMQ link that finds out sooner than calls end; see README.md")
     system = make_system(settings=network.settings)
     traffic = Traffic(system, requests).start()
     traffic.wait_for(0.3)
