@@ -80,7 +80,9 @@ class LoadedModel(Protocol):
 
 
 class Family(Protocol):
-    """What a family module offers, as module-level functions."""
+    """What a family module offers, as module-level functions; one that extracts also says which options it reads:
+    `OPTIONS`, names of `protocol.options.ExtractOptions`. It refuses the others with `refuse_unread`.
+    """
 
     def warm(self) -> None:
         """Import what `load` will need, so that the first load need not wait for it."""

@@ -48,7 +48,7 @@ _lost_devices: list[int] = []  # not empty: the device answers this process no m
 
 DEFAULT_BYTES = 1 << 20
 DEFAULT_DIMS = 8
-EXTRACT_OPTIONS = frozenset({"labels", "overflow"})
+OPTIONS = frozenset({"labels", "overflow"})
 _WORD = re.compile(r"\S+")
 
 
@@ -76,7 +76,7 @@ class FakePreparer:
             return [self._pair(payload.query, item) for item in payload.items]
         if "extract" in self._spec.primitives:
             wanted = ExtractOptions.from_wire(payload.options)
-            refuse_unread(payload.options, EXTRACT_OPTIONS, self._spec.model)
+            refuse_unread(payload.options, OPTIONS, self._spec.model)
             return [self._windows(item, wanted) for item in payload.items]
         return [self._text(item) for item in payload.items]
 
@@ -96,6 +96,9 @@ class FakePreparer:
 
     def _windows(self, item: Mapping[str, Any], wanted: ExtractOptions) -> Parts | ShoalError:
         """Windows do not overlap: the fake's entities are single words. Media are a part of their own."""
+        media = {kind: item[kind] for kind in ("images", "audio", "video", "document") if kind in item}
+        if not media and "text" not in item:
+            return InvalidInput("the fake family reads text and media", param="text")
         spans = list(_WORD.finditer(item.get("text", "")))
         size = self._spec.max_tokens or max(len(spans), 1)
         if wanted.overflow == "error" and len(spans) > size:
@@ -103,7 +106,6 @@ class FakePreparer:
         starts = range(0, len(spans) if wanted.overflow != "truncate" else min(len(spans), size), size)
         cut = wanted.overflow == "truncate" and len(spans) > size
         parts = [self._window(item["text"], spans[start : start + size], wanted, cut) for start in starts]
-        media = {kind: item[kind] for kind in ("images", "audio", "video", "document") if kind in item}
         if media:
             units = {"images": len(media.get("images", ()))}
             parts.append(Prepared({"text": "", "media": media}, cost=1, units=units))
