@@ -25,7 +25,7 @@ ERRORS = {
     "ResourceExhausted": "The device has no memory left for this even alone.",
     "TransportFailure": "The reply was lost on its way; the call may have run.",
     "Expired": "The deadline passed before the work was done.",
-    "GatewayTimeout": "No reply came before the deadline.",
+    "GatewayTimeout": "No reply came before the deadline; where `task_id` is there, that task will have the result.",
 }
 
 # name: (default where it is not a plain value in the code, meaning)

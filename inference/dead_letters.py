@@ -14,12 +14,12 @@ import redis
 
 from catalog.snapshot import EMPTY, Snapshot
 from inference import broker
-from inference.tasks import facts_of
 from protocol import clock, codec, dead_letters, names
 from protocol.dead_letters import DeadLetter
 from protocol.errors import ModelNotFound, QueueUnavailable
 from protocol.messages import Request
 from protocol.spec import ModelSpec
+from protocol.tasks import facts_of
 
 PAGE = 200
 _CLAIM_S = 60

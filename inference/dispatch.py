@@ -24,13 +24,15 @@ from inference.cold import Patience, next_look, reason_to_stop
 from inference.gateway import Gateway
 from protocol import blobs, clock, errors, names
 from protocol.cost import estimate_cost
-from protocol.errors import InferenceError, InvalidInput, ModelNotFound, ShoalError
+from protocol.errors import Expired, GatewayTimeout, InferenceError, InvalidInput, ModelNotFound, ShoalError
 from protocol.items import check_inputs
 from protocol.messages import EMBED, Payload, Request
 from protocol.options import parse_options, parse_profile
 from protocol.replies import Reply
 
 Awaited = TypeVar("Awaited")
+
+LATE_WORD_S = 0.5  # within it a worker says that it had a late call on its device and keeps the result
 
 
 async def run(gateway: Gateway, call: Call) -> Outcome:
@@ -45,7 +47,7 @@ async def run(gateway: Gateway, call: Call) -> Outcome:
                 await wait_for_reply(gateway, accepted, turn)
                 with gateway.queues.awaiting(accepted):
                     await send(gateway, accepted)
-                    reply = await wait_for_reply(gateway, accepted, waiting)
+                    reply = await wait_for_reply(gateway, accepted, waiting, LATE_WORD_S)
             except (ShoalError, asyncio.CancelledError):
                 gateway.cancels.announce(accepted.spec.pool, call.id)
                 raise
@@ -128,14 +130,16 @@ def _body(arguments: Mapping[str, Any]) -> bytes:
     return bytes(msgpack.packb([[], arguments, EMBED]))
 
 
-async def wait_for_reply(gateway: Gateway, accepted: Accepted, waiting: "asyncio.Future[Awaited]") -> Awaited:
+async def wait_for_reply(
+    gateway: Gateway, accepted: Accepted, waiting: "asyncio.Future[Awaited]", word_s: float = 0.0
+) -> Awaited:
     """The worker's reply, or leave to send the request.
 
     Raises GatewayTimeout, or sooner Provisioning or ModelLoading, or what failed the mailbox.
     """
     started = time.monotonic()
     limits = gateway.limits
-    patience = Patience(limits.provision_wait_s, limits.cold_wait_s, accepted.request.deadline - clock.now())
+    patience = Patience(limits.provision_wait_s, limits.cold_wait_s, accepted.request.deadline - clock.now(), word_s)
     while not waiting.done():
         now = time.monotonic()
         stop = reason_to_stop(accepted.spec, gateway.fleet.current, now - started, patience, now)
@@ -150,6 +154,8 @@ def results_of(request: Request, reply: Reply) -> list[dict[str, Any]]:
 
     Only items to extract from may fail alone; when all of them failed as one, trying again may help them all.
     """
+    if reply.error is not None and reply.error.get("code") == Expired.code:
+        raise GatewayTimeout("no reply before the deadline")  # to its caller it is the same, whoever looked first
     if reply.error is not None:
         raise errors.from_wire(reply.error)
     results = reply.results or []

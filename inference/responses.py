@@ -30,4 +30,6 @@ def error_headers(error: ShoalError, request_id: str) -> dict[str, str]:
     headers = {"X-SIE-Request-ID": request_id, "X-SIE-Error-Code": error.code, "X-SIE-Server-Version": WIRE_VERSION}
     if error.retry_after is not None:
         headers["Retry-After"] = f"{error.retry_after:g}"
+    if "task_id" in error.extra:
+        headers["Location"] = f"/v1/tasks/{error.extra['task_id']}"
     return headers

@@ -1,6 +1,7 @@
-"""Tasks: calls accepted with 202. A hash says what was asked; the result lives where Celery's backend keeps it.
+"""Tasks: calls accepted with 202, and calls that were on the device when their deadline passed.
 
-The first writer of a result wins, whether a worker that finished or a caller who cancelled.
+A hash says what was asked; the result lives where Celery's backend keeps it. The first writer
+of a result wins, whether a worker that finished or a caller who cancelled.
 """
 
 import asyncio
@@ -18,11 +19,9 @@ from redis.exceptions import RedisError
 
 from inference.calls import Accepted
 from inference.cancels import send_cancels
-from protocol import clock, names
+from protocol import clock, names, tasks
 from protocol.errors import Cancelled, Expired, InferenceError, QueueUnavailable, TaskFinished, TaskNotFound
-from protocol.messages import Request
 
-MOST_LISTED = 10_000  # for operators; the tasks themselves end by their own time
 MAX_WAITS = 256  # each holds a connection to Redis
 FINISHED = frozenset({"succeeded", "failed", "cancelled", "expired"})
 
@@ -74,12 +73,8 @@ class TaskStore:
     async def add(self, accepted: Accepted) -> None:
         """Remember what was asked, before a worker can hear of it."""
         request = accepted.request
-        facts = facts_of(request, accepted.spec.pool)
         async with _reachable(), self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(names.task(request.id), mapping=facts)
-            pipe.expireat(names.task(request.id), int(request.deadline) + self._ttl_s)
-            pipe.zadd(names.TASKS, {request.id: request.published})
-            pipe.zremrangebyrank(names.TASKS, 0, -MOST_LISTED - 1)
+            tasks.remember(pipe, request, accepted.spec.pool, request.deadline + self._ttl_s)
             await pipe.execute()
 
     async def discard(self, task_id: str) -> None:
@@ -148,19 +143,6 @@ def _read_meta(raw: bytes) -> dict[str, Any]:
     if is_result and isinstance(meta.get("shoal_error", {}), dict):
         return meta
     return {"status": "FAILURE", "shoal_error": InferenceError("the stored result cannot be read").to_wire()}
-
-
-def facts_of(request: Request, pool: str) -> dict[Any, Any]:
-    """What a task's hash says of it from the start."""
-    return {
-        "model": request.model,
-        "primitive": request.primitive,
-        "lane": request.lane,
-        "pool": pool,
-        "created": request.published,
-        "deadline": request.deadline,
-        "key": request.key or "",
-    }
 
 
 def task_of(task_id: str, facts: Mapping[str, str], meta: Mapping[str, Any] | None, now: float) -> Task:

@@ -26,7 +26,7 @@ class Delivery:
 class Outbox(Protocol):
     """Where the dispatcher puts what must leave its thread. Thread-safe; never blocks.
 
-    Every delivery ends in exactly one `reply` or one `give_back`.
+    Every delivery ends in exactly one `reply` or one `give_back`; a `keep` may come before it.
     """
 
     def started(self, deliveries: Sequence[Delivery]) -> None:
@@ -35,6 +35,10 @@ class Outbox(Protocol):
 
     def reply(self, delivery: Delivery, finish: Callable[[], Reply]) -> None:
         """Call `finish` on the reply thread, write the reply, then acknowledge. `finish` does not raise."""
+        ...
+
+    def keep(self, delivery: Delivery, started: float, until: float) -> None:
+        """Tell the caller, whose time is over, that this goes on and where its result will be. Unix times."""
         ...
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:

@@ -32,6 +32,7 @@ class Job:
     launched: float | None = None
     prepare_s: float = 0.0
     forward_s: float = 0.0
+    is_kept: bool = False  # past its deadline, and its caller knows where the result will be
     done: bool = False
 
     @property
@@ -46,6 +47,11 @@ class Job:
     def estimated_part_cost(self) -> float:
         """What the gateway took one of its parts for."""
         return self.request.cost / max(self.parts, 1)
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether somebody waits for it and the device has begun with it. A task's deadline is its own."""
+        return self.launched is not None and self.request.reply is not None and not (self.request.store or self.is_kept)
 
     @property
     def items_fail_alone(self) -> bool:

@@ -25,6 +25,7 @@ class Receipt:
     is_unreadable: bool = False  # the message itself; its caller may have done nothing wrong
     asked: Asked | None = None  # what a stored result repeats of the payload
     blob: str | None = None  # reference of a payload that waited in the blob store
+    is_kept: bool = False  # its caller was told that the result will be stored
     is_dead: bool = False  # given up on, and kept as a dead letter
     error: str | None = None  # code of the answer; None: it went well
     forward_s: float = 0.0

@@ -6,18 +6,20 @@ import logging
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import redis
 
-from protocol import clock, dead_letters, names, replies
-from protocol.errors import InferenceError
+from protocol import clock, dead_letters, names, replies, tasks
+from protocol.errors import GatewayTimeout, InferenceError
+from protocol.messages import Request
 from protocol.replies import Reply
 from workers import results
 from workers.bridge import Bridge
+from workers.config import WorkerConfig
 from workers.custody import Custody
 from workers.dead_letters import is_dead, keep_arguments
 from workers.deliveries import Delivery
@@ -59,10 +61,28 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A call whose deadline passed on the device; its caller is told where to look. Unix times."""
+
+    request: Request
+    started: float
+    until: float
+
+    def word(self) -> bytes:
+        request_id = self.request.id
+        message = f"no reply before the deadline; the work goes on, and its result will be at /v1/tasks/{request_id}"
+        error = GatewayTimeout(message, extra={"task_id": request_id})
+        return replies.pack_one(Reply(request_id, error=error.to_wire()))
+
+
+@dataclass(frozen=True, slots=True)
 class Uncounted:
     """A request given back: its worker did not vanish with it."""
 
     id: str
+
+
+Note = Started | Kept | Uncounted
 
 
 class Outbox:
@@ -72,13 +92,13 @@ class Outbox:
     the broker sends no more.
     """
 
-    def __init__(self, redis_url: str, ttl_s: int, bridge: Bridge, custody: Custody, worker_id: str) -> None:
+    def __init__(self, redis_url: str, ttl_s: int, bridge: Bridge, custody: Custody, config: WorkerConfig) -> None:
         self._redis = connect(redis_url)
         self._ttl_s = ttl_s
         self._bridge = bridge
         self._custody = custody
-        self._worker_id = worker_id
-        self._waiting: queue.SimpleQueue[Answer | Started | Uncounted | threading.Event] = queue.SimpleQueue()
+        self._worker_id, self._pool = config.worker_id, config.pool
+        self._waiting: queue.SimpleQueue[Answer | Note | threading.Event] = queue.SimpleQueue()
         self._gives_up = threading.Event()
         self.on_redelivered_end: Callable[[str], None] = lambda request_id: None
         self.on_written: Callable[[Receipt], None] = lambda receipt: None
@@ -99,6 +119,10 @@ class Outbox:
         self._waiting.put(Answer(delivery, finish))
         if delivery.redelivered:
             self.on_redelivered_end(delivery.request.id)
+
+    def keep(self, delivery: Delivery, started: float, until: float) -> None:
+        delivery.receipt.is_kept = True
+        self._waiting.put(Kept(delivery.request, started, until))
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -129,9 +153,9 @@ class Outbox:
             except Exception:  # the loop's edge: what was not acknowledged comes again
                 log.exception("burst of replies failed")
 
-    def _process(self, burst: list[Answer | Started | Uncounted | threading.Event]) -> None:
+    def _process(self, burst: list[Answer | Note | threading.Event]) -> None:
         letters = [_letter(entry, self._worker_id) for entry in burst if isinstance(entry, Answer)]
-        notes = [entry for entry in burst if isinstance(entry, Started | Uncounted)]
+        notes = [entry for entry in burst if isinstance(entry, Note)]
         if (letters or notes) and self._write_for_sure(letters, notes):
             self._bridge.put(partial(self._custody.settle, [letter.receipt for letter in letters]))
             for letter in letters:
@@ -140,7 +164,7 @@ class Outbox:
             if isinstance(entry, threading.Event):
                 entry.set()
 
-    def _write_for_sure(self, letters: list[Letter], notes: list[Started | Uncounted]) -> bool:
+    def _write_for_sure(self, letters: list[Letter], notes: list[Note]) -> bool:
         """Write, again and again while Redis is away. False when given up."""
         for attempt in itertools.count():
             try:
@@ -153,31 +177,51 @@ class Outbox:
                 break
         return False
 
-    def _write(self, letters: list[Letter], notes: list[Started | Uncounted]) -> None:
-        mail: defaultdict[str, list[bytes]] = defaultdict(list)
-        for letter in letters:
-            if letter.receipt.request.reply is not None:
-                mail[letter.receipt.request.reply].append(letter.packed)
+    def _write(self, letters: list[Letter], notes: list[Note]) -> None:
         with self._redis.pipeline(transaction=False) as pipe:
             for note in notes:
                 self._write_note(pipe, note)
-            for mailbox, packed in mail.items():
+            for mailbox, packed in _mail(letters, notes).items():
                 pipe.rpush(mailbox, replies.join(packed))
                 pipe.expire(mailbox, MAILBOX_TTL_S)
             for letter in letters:
                 if letter.dead is not None:
                     pipe.eval(dead_letters.KEEP, *letter.dead)
                 if letter.stored is not None:
-                    pipe.eval(results.STORE, 1, names.task_result(letter.receipt.id), letter.stored, self._ttl_s)
+                    pipe.eval(*_store(letter, letter.stored), self._ttl_s)
             _check(pipe.execute(raise_on_error=False))
 
-    def _write_note(self, pipe: Any, note: Started | Uncounted) -> None:
-        if isinstance(note, Started):
-            for request_id in note.ids:
-                pipe.eval(results.MARK_RUNNING, 1, names.task(request_id), note.at)
-        else:
-            pipe.decr(names.attempts(note.id))
-            pipe.expire(names.attempts(note.id), self._ttl_s)
+    def _write_note(self, pipe: Any, note: Note) -> None:
+        match note:
+            case Started():
+                for request_id in note.ids:
+                    pipe.eval(results.MARK_RUNNING, 1, names.task(request_id), note.at)
+            case Kept():
+                known = {"state": "running", "started": note.started, "deadline": note.until}
+                tasks.remember(pipe, note.request, self._pool, note.until + self._ttl_s, **known)
+            case Uncounted():
+                pipe.decr(names.attempts(note.id))
+                pipe.expire(names.attempts(note.id), self._ttl_s)
+
+
+def _mail(letters: Sequence[Letter], notes: Sequence[Note]) -> Mapping[str, list[bytes]]:
+    """What goes into which mailbox."""
+    mail: defaultdict[str, list[bytes]] = defaultdict(list)
+    for note in notes:
+        if isinstance(note, Kept) and note.request.reply is not None:
+            mail[note.request.reply].append(note.word())
+    for letter in letters:
+        if letter.receipt.request.reply is not None and not letter.receipt.is_kept:
+            mail[letter.receipt.request.reply].append(letter.packed)
+    return mail
+
+
+def _store(letter: Letter, stored: bytes) -> tuple[Any, ...]:
+    """What a script that stores a result is called with, the time it is kept left out."""
+    keys = names.task_result(letter.receipt.id), names.task(letter.receipt.id)
+    if letter.receipt.request.store:
+        return (results.STORE, 1, keys[0], stored)
+    return (results.STORE_IF_KNOWN, 2, *keys, stored)
 
 
 def _letter(answer: Answer, worker_id: str) -> Letter:
@@ -199,9 +243,14 @@ def _written(receipt: Receipt, reply: Reply, worker_id: str) -> Letter:
     return Letter(
         receipt,
         packed=replies.pack_one(reply) if request.reply is not None else b"",
-        stored=results.stored_form(request, reply, receipt.asked) if request.store else None,
+        stored=results.stored_form(request, reply, receipt.asked) if request.store or _is_late(receipt) else None,
         dead=keep_arguments(receipt, reply, worker_id) if receipt.is_dead else None,
     )
+
+
+def _is_late(receipt: Receipt) -> bool:
+    """Whether its caller may have been told that the result will be stored, here or by a worker that vanished."""
+    return receipt.request.reply is not None and (receipt.is_kept or clock.now() > receipt.request.deadline)
 
 
 def _check(outcomes: list[Any]) -> None:

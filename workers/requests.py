@@ -142,11 +142,22 @@ class Requests:
 
     def drop_late(self, now: float) -> None:
         for job in [job for job in self.jobs.values() if job.expires <= now]:
+            if job.may_be_kept:
+                self._keep(job, now)
+                continue
             self._dispatcher.counters["expired"] += 1
             self.refuse(job, _expired())
         for model in self._dispatcher.models.values():
             model.arrivals = [job for job in model.arrivals if not job.done]
             model.entries = [entry for entry in model.entries if not entry.job.done]
+
+    def _keep(self, job: Job, now: float) -> None:
+        """Go on past the deadline, for as long again at most: what the device has begun is not thrown away."""
+        assert job.launched is not None
+        wall, more_s = self._dispatcher.outside.wall(), max(job.request.deadline - job.request.published, 0.0)
+        job.is_kept, job.expires = True, now + more_s
+        for delivery in job.deliveries:
+            self._outbox.keep(delivery, wall - (now - job.launched), wall + more_s)
 
     def retry_unknown(self, now: float) -> None:
         waiting, self._unknown = self._unknown, []

@@ -16,6 +16,9 @@ end
 return 0
 """
 
+# The same, if a second key is there: the hash of a task, so that somebody knows the id. None is made for other calls.
+STORE_IF_KNOWN = f"if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end\n{STORE}"
+
 # KEYS: the task's hash. ARGV: unix time. A hash that expired, or that nobody made, stays away.
 MARK_RUNNING = """
 if redis.call('EXISTS', KEYS[1]) == 1 then

@@ -56,5 +56,8 @@ class SimulatedWorker:
         self._taken.pop(delivery.request.id, None)
         self._settled(self, delivery, finish().error is not None)
 
+    def keep(self, delivery: Delivery, started: float, until: float) -> None:
+        raise AssertionError("no simulated call is late on its device")
+
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         raise AssertionError("no simulated worker drains")

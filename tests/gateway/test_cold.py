@@ -96,6 +96,13 @@ async def test_cold_model_answers_model_loading_and_cancels(worker: WorkerDouble
     await until(lambda: worker.cancelled() == {worker.received[0].request.id})
 
 
+def test_past_the_deadline_only_a_word_of_the_worker_is_waited_for() -> None:
+    patience = Patience(provision=5, cold=30, total=2, word=0.5)
+    assert reason_to_stop(FAKE, fleet(), 2.1, patience, now=101.0) is None
+    assert next_look(2.1, patience) == pytest.approx(0.4)
+    assert isinstance(reason_to_stop(FAKE, fleet(), 2.5, patience, now=101.0), GatewayTimeout)
+
+
 @limits(request_timeout_s=0.3)
 async def test_deadline_answers_504_and_cancels(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
     worker.answer = silent

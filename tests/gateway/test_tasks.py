@@ -13,9 +13,9 @@ from celery import Celery
 from celery.exceptions import TaskRevokedError
 
 from inference.lean import LeanHandler
-from inference.tasks import MOST_LISTED
 from protocol import names
 from protocol.errors import Expired, NonFiniteOutput
+from protocol.tasks import MOST_LISTED
 from tests.gateway.conftest import until
 from tests.gateway.double import DIMS, WorkerDouble, failing, silent
 from workers.families.fake import vector

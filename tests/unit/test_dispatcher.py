@@ -12,6 +12,7 @@ import pytest
 
 from catalog.snapshot import Model
 from tests.unit.workers_doubles import RecordingOutbox, delivery, fake_model, start_dispatcher
+from workers.deliveries import Delivery
 from workers.dispatcher import Dispatcher
 from workers.families.fake import vector
 
@@ -226,6 +227,57 @@ def test_expired_entries_never_run(start: Start, outbox: RecordingOutbox) -> Non
     (reply,) = outbox.wait_for(submit(dispatcher, delivery(model, "late", timeout_s=0.3)))
     assert reply.error is not None and reply.error["code"] == "EXPIRED"
     assert outbox.started_ids == []
+
+
+SLOW = "word " * 10  # a second of the models below
+
+
+@pytest.fixture
+def paced(start: Start, outbox: RecordingOutbox) -> tuple[Dispatcher, Model]:
+    """A worker with a loaded model that takes a tenth of a second for each word, one item at a time."""
+    model = fake_model("org/paced", s_per_cost=0.1, max_items=1)
+    dispatcher = start(model)
+    outbox.wait_for(submit(dispatcher, delivery(model, "warm")))
+    return dispatcher, model
+
+
+def awaited(model: Model, text: str, timeout_s: float, **changes: Any) -> Delivery:
+    """A call that somebody waits for."""
+    one = delivery(model, text, timeout_s=timeout_s)
+    one.request = dataclasses.replace(one.request, **{"reply": "mailbox", **changes})
+    return one
+
+
+def test_a_call_that_is_late_on_the_device_goes_on(paced: tuple[Dispatcher, Model], outbox: RecordingOutbox) -> None:
+    dispatcher, model = paced
+    (reply,) = outbox.wait_for(ids := submit(dispatcher, awaited(model, SLOW, timeout_s=0.6)))
+    assert reply.error is None
+    assert outbox.kept == ids
+
+
+def test_a_call_that_is_late_in_the_queue_is_dropped(paced: tuple[Dispatcher, Model], outbox: RecordingOutbox) -> None:
+    dispatcher, model = paced
+    ids = submit(dispatcher, delivery(model, SLOW), awaited(model, "behind", timeout_s=0.4))
+    replies = outbox.wait_for(ids)
+    assert replies[1].error is not None and replies[1].error["code"] == "EXPIRED"
+    assert outbox.kept == []
+
+
+def test_a_late_call_goes_on_for_as_long_again_at_most(
+    paced: tuple[Dispatcher, Model], outbox: RecordingOutbox
+) -> None:
+    dispatcher, model = paced
+    (reply,) = outbox.wait_for(ids := submit(dispatcher, awaited(model, SLOW * 3, timeout_s=0.5)))
+    assert reply.error is not None and reply.error["code"] == "EXPIRED"
+    assert outbox.kept == ids
+
+
+def test_a_task_that_is_late_on_the_device_has_expired(
+    paced: tuple[Dispatcher, Model], outbox: RecordingOutbox
+) -> None:
+    dispatcher, model = paced
+    (reply,) = outbox.wait_for(submit(dispatcher, awaited(model, SLOW, timeout_s=0.5, reply=None, store=True)))
+    assert reply.error is not None and reply.error["code"] == "EXPIRED"
 
 
 def test_cancelled_entries_never_run(start: Start, outbox: RecordingOutbox) -> None:

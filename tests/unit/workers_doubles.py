@@ -24,6 +24,7 @@ class RecordingOutbox:
         self.replies: list[Reply] = []
         self.started_ids: list[str] = []
         self.returned: list[str] = []
+        self.kept: list[str] = []
         self._changed = threading.Condition()
 
     def started(self, deliveries: Sequence[Delivery]) -> None:
@@ -33,6 +34,10 @@ class RecordingOutbox:
         with self._changed:
             self.replies.append(finish())
             self._changed.notify_all()
+
+    def keep(self, delivery: Delivery, started: float, until: float) -> None:
+        with self._changed:
+            self.kept.append(delivery.request.id)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         with self._changed:
