@@ -1,6 +1,5 @@
 """Admin of the catalog: models, LoRAs and pools. Every change goes through the models, which publish the catalog."""
 
-import time
 from typing import Any
 
 from django.contrib import admin
@@ -47,7 +46,7 @@ class StateFilter(admin.SimpleListFilter):
         wanted = self.value()
         if wanted is None:
             return queryset
-        states = fleet.current(time.time()).states()
+        states = fleet.current().states()
         if wanted == NOT_LOADED:
             return queryset.exclude(name__in=states)
         return queryset.filter(name__in=[model for model, state in states.items() if state == wanted])
@@ -111,7 +110,7 @@ class RegisteredModelAdmin(ModelAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Puts what the fleet says beside each row, read once for the page."""
         changelist = super().get_changelist_instance(request)
-        found = fleet.current(time.time())
+        found = fleet.current()
         states, held = found.states(), found.held()
         changelist.result_list = list(changelist.result_list)
         for row in changelist.result_list:
@@ -201,7 +200,7 @@ class PoolAdmin(ModelAdmin):
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         changelist = super().get_changelist_instance(request)
-        workers = fleet.current(time.time()).workers
+        workers = fleet.current().workers
         changelist.result_list = list(changelist.result_list)
         for row in changelist.result_list:
             row.workers_up = sum(worker.pool == row.name for worker in workers)

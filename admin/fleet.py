@@ -1,5 +1,6 @@
 """The fleet as the admin shows it: the workers' beats and the queues in Redis, read once into frozen data."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import redis
 from django.conf import settings
 
 from admin.connections import client, state
-from protocol import beats, links, names
+from protocol import beats, clock, links, names
 
 STATES = ("loaded", "loading", "unloading", "fetching", "waiting", "failed", "absent")  # what matters most first
 
@@ -61,7 +62,7 @@ class Worker:
     pool: str
     device: str
     pid: int
-    started: float | None
+    started: float | None  # by Redis's time
     draining: bool
     capacity: int
     used: int
@@ -71,6 +72,7 @@ class Worker:
     leaving_order: tuple[str, ...] = ()  # loaded models, the first to make room first
     thrashing: tuple[str, ...] = ()  # models that push each other off the device
     counters: tuple[tuple[str, int], ...] = ()
+    clock_ahead_s: float = 0.0  # of Redis's, as far as it matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +142,24 @@ def _rank(state: str) -> int:
     return STATES.index(state) if state in STATES else len(STATES)
 
 
-def read(memory: "redis.Redis", broker: "redis.Redis | None", now: float) -> Fleet:
-    """The fleet as of `now`. Redis being away is an answer here, not an exception."""
+def read(memory: "redis.Redis", broker: "redis.Redis | None") -> Fleet:
+    """The fleet as of now, by Redis's time. Redis being away is an answer here, not an exception."""
     pipeline = memory.pipeline(transaction=False)
+    pipeline.time()
     pipeline.zrange(names.WORKERS, 0, -1)
     pipeline.zrange(names.DEMAND, 0, -1)
     pipeline.zcard(names.DEAD)
+    asked = time.time()
     try:
-        ids, demanded, dead = pipeline.execute()
+        server_time, ids, demanded, dead = pipeline.execute()
+        clock.learn(server_time, asked, time.time())
         raw = memory.mget([names.worker(worker_id.decode(errors="replace")) for worker_id in ids]) if ids else []
         depths = _depths(broker, demanded) if broker is not None else None
     except redis.RedisError as error:
-        return Fleet(now, problem=f"Redis does not answer ({type(error).__name__}), so the fleet is not known.")
+        return Fleet(clock.now(), problem=f"Redis does not answer ({type(error).__name__}), so the fleet is not known.")
     found = [beats.read(one) for one in raw if one is not None]
     workers = [_worker(beat) for beat in found if beat is not None]
-    return Fleet(now, tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))), depths, dead)
+    return Fleet(clock.now(), tuple(sorted(workers, key=lambda worker: (worker.pool, worker.id))), depths, dead)
 
 
 def _depths(broker: "redis.Redis", queue_names: Iterable[bytes]) -> tuple[Queue, ...]:
@@ -184,14 +189,15 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def _worker(beat: Mapping[str, Any]) -> Worker:
-    memory = beat.get("memory", {})
+    memory, ahead_s, started = beat.get("memory", {}), beat.get("clock_ahead_s", 0.0), beat.get("started")
     residents = [_resident(model) for model in beat.get("models", ()) if model.get("state") != "absent"]
     return Worker(
         id=beat["id"],
         pool=beat.get("pool", ""),
         device=beat.get("device", ""),
         pid=beat.get("pid", 0),
-        started=beat.get("started"),
+        started=None if started is None else started - ahead_s,
+        clock_ahead_s=ahead_s,
         draining=beat.get("draining", False),
         capacity=memory.get("capacity", 0),
         used=memory.get("used", 0),
@@ -223,6 +229,6 @@ def _resident(model: Mapping[str, Any]) -> Resident:
     )
 
 
-def current(now: float) -> Fleet:
+def current() -> Fleet:
     broker = client(settings.SHOAL_BROKER_URL) if links.is_redis(settings.SHOAL_BROKER_URL) else None
-    return read(state(), broker, now)
+    return read(state(), broker)

@@ -19,6 +19,7 @@ from django.urls import reverse
 from admin import fleet
 from inference.backlog import Backlog, backlogs
 from inference.gateway import Gateway
+from protocol import clock
 
 _may_view = permission_required("catalog.view_registeredmodel", raise_exception=True)
 
@@ -27,7 +28,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Unfold's DASHBOARD_CALLBACK: what the index shows."""
     context["title"] = "Overview"
     if cast(User, request.user).has_perm("catalog.view_registeredmodel"):
-        context["fleet"] = fleet.current(time.time())
+        context["fleet"] = fleet.current()
         context["live_url"] = reverse("overview-live")
     context["flower_url"] = settings.SHOAL_FLOWER_URL
     return context
@@ -59,7 +60,7 @@ def _fragment(request: HttpRequest, template: str) -> HttpResponse:
 
 
 def _live(request: HttpRequest) -> dict[str, Any]:
-    return {"fleet": fleet.current(time.time()), "waiting": _waiting(request)}
+    return {"fleet": fleet.current(), "waiting": _waiting(request)}
 
 
 def _waiting(request: HttpRequest) -> list[Backlog] | None:
@@ -67,5 +68,5 @@ def _waiting(request: HttpRequest) -> list[Backlog] | None:
     gateway: Gateway | None = getattr(request, "scope", {}).get("shoal.gateway")
     if gateway is None or not gateway.queues.current.is_fresh(time.monotonic()):
         return None
-    found = backlogs(gateway.catalog.current, gateway.fleet.current, gateway.queues, time.monotonic(), time.time())
+    found = backlogs(gateway.catalog.current, gateway.fleet.current, gateway.queues, time.monotonic(), clock.now())
     return [one for one in found if one.total.messages or one.total.items]

@@ -37,6 +37,7 @@ _BEAT = {
     "device": str,
     "pid": int,
     "started": (*_NUMBER, _NOTHING),
+    "clock_ahead_s": _NUMBER,
     "draining": bool,
     "flights": _NUMBER,
     "waiting": _NUMBER,

@@ -70,8 +70,9 @@ class Heartbeat:
 
     def _send(self) -> None:
         now, asked = clock.now(), time.time()
+        beat = beats.write({**self._beat(), "clock_ahead_s": clock.ahead_s()})
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.set(names.worker(self._worker_id), beats.write(self._beat()), ex=BEAT_TTL_S)
+            pipe.set(names.worker(self._worker_id), beat, ex=BEAT_TTL_S)
             pipe.zadd(names.WORKERS, {self._worker_id: now})
             pipe.zremrangebyscore(names.WORKERS, "-inf", now - WORKERS_KEPT_S)
             pipe.time()

@@ -48,6 +48,12 @@ def since(moment: float, now: float) -> str:
 
 
 @register.filter
+def ahead(seconds: float) -> str:
+    """How a clock is off: -95 → "1 min behind"."""
+    return f"{human_seconds(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
+
+
+@register.filter
 def words(name: str) -> str:
     """A counter's key as words: "loads_failed" → "loads failed"."""
     return name.replace("_", " ")

@@ -39,7 +39,7 @@ def read_fleet(redis_url: str, broker_url: str) -> fleet.Fleet:
     on_redis = links.is_redis(broker_url)
     with redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as state:
         with redis.Redis.from_url(broker_url if on_redis else redis_url, socket_timeout=2) as broker:
-            seen = fleet.read(state, broker if on_redis else None, time.time())
+            seen = fleet.read(state, broker if on_redis else None)
         if on_redis or seen.problem:
             return seen
         demanded = [name.decode() for name in state.zrange(names.DEMAND, 0, -1)]
@@ -109,10 +109,11 @@ def _process_table(running: runfile.Running) -> str:
 
 
 def _worker_table(seen: fleet.Fleet) -> str:
-    rows = [("worker", "pool", "device", "memory", "engines")]
+    rows = [("worker", "pool", "device", "memory", "engines", "clock")]
     for worker in seen.workers:
         memory = f"{_mb(worker.used)} of {_mb(worker.capacity)}"
-        rows.append((worker.id, worker.pool, worker.device, memory, ", ".join(worker.engines) or "none"))
+        engines = ", ".join(worker.engines) or "none"
+        rows.append((worker.id, worker.pool, worker.device, memory, engines, f"{worker.clock_ahead_s:+.0f} s"))
     return aligned(rows) if seen.workers else "no worker beats"
 
 
@@ -136,6 +137,7 @@ def _queue_table(seen: fleet.Fleet) -> str:
 
 
 def _ago(then: float) -> str:
+    """Of a process on this machine, whose start is known by this machine's clock."""
     seconds = max(0, int(time.time() - then))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 

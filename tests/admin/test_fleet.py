@@ -1,7 +1,7 @@
 """What the fleet page says, from beats in a real Redis."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,7 @@ from inference.forecast import Forecast
 from inference.published import Counts
 from inference.queues import Queues, Waiting
 from project.application import GATEWAY, Application
-from protocol import names
+from protocol import clock, names
 from protocol.spec import ModelSpec
 from tests.admin.conftest import EVIL, GIB, Beat, resident
 
@@ -66,6 +66,40 @@ def test_a_budget_lowered_by_want_of_memory_is_shown(admin_client: Client, beat:
     beat(models=[resident(MINILM, ceiling=4321)])
 
     assert "batches are held to a cost of 4\u202f321" in page(admin_client)
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(300.5, "Clock: 5 min ahead"), (-7200.0, "Clock: 2 h behind")])
+def test_a_clock_that_is_off_is_told_and_ages_are_right(
+    admin_client: Client, beat: Beat, ahead_s: float, said: str
+) -> None:
+    beat(clock_ahead_s=ahead_s, started=time.time() + ahead_s - 7200)
+
+    text = page(admin_client)
+
+    assert said in text and "up 2 h" in text
+
+
+def test_a_clock_that_is_right_is_not_mentioned(admin_client: Client, beat: Beat) -> None:
+    beat(clock_ahead_s=0.0)
+
+    assert "Clock:" not in page(admin_client)
+
+
+@pytest.fixture
+def ahead_here(state: "redis.Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine's own clock is five minutes ahead; what was learned is unlearned in the end."""
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + 300)
+    yield
+    monkeypatch.undo()
+    clock.learn((int(true_time()), 0), true_time(), true_time())
+
+
+def test_ages_are_told_by_the_time_of_redis(admin_client: Client, beat: Beat, ahead_here: None) -> None:
+    beat(started=time.time() - 300 - 59)
+
+    assert "up 59 s" in page(admin_client) or "up 1 min" in page(admin_client)
+    assert fleet.current().now == pytest.approx(time.time() - 300, abs=2)
 
 
 class Seen:
@@ -153,7 +187,7 @@ def test_queues_at_the_broker_are_counted(admin_client: Client, beat: Beat, stat
     state.zadd(names.DEMAND, {queue: time.time()})
     state.rpush(queue, *[b"message"] * 5)
 
-    found = fleet.current(time.time())
+    found = fleet.current()
 
     assert found.queues == (fleet.Queue("default", "org/a.b", "bulk", 5),)
     assert "org/a.b" in page(admin_client)
@@ -168,7 +202,7 @@ def test_what_workers_hold_is_added_to_what_waits_at_the_broker(
     beat("a", queues={queue: {"items": 3, "cost": 40}})
     beat("b", queues={queue: {"items": 4, "cost": 1400}})
 
-    assert fleet.current(time.time()).backlog == [fleet.Backlog("default", MINILM, "bulk", 5, 7, 1440)]
+    assert fleet.current().backlog == [fleet.Backlog("default", MINILM, "bulk", 5, 7, 1440)]
     assert "1\u202f440" in page(admin_client)
 
 
@@ -187,7 +221,7 @@ def test_a_worker_that_stopped_beating_is_gone(beat: Beat, state: "redis.Redis")
     beat("dead")
     state.delete(names.worker("dead"))
 
-    assert fleet.current(time.time()).workers == ()
+    assert fleet.current().workers == ()
 
 
 def test_no_worker_is_said_in_words(admin_client: Client, state: "redis.Redis") -> None:
@@ -207,7 +241,7 @@ def test_a_broker_that_is_no_redis_is_not_asked(admin_client: Client, beat: Beat
     settings.SHOAL_BROKER_URL = "amqp://127.0.0.1:1//"
 
     assert "The broker is not a Redis" in page(admin_client)
-    assert fleet.current(time.time()).backlog == [fleet.Backlog("default", MINILM, "bulk", None, 3, 40)]
+    assert fleet.current().backlog == [fleet.Backlog("default", MINILM, "bulk", None, 3, 40)]
 
 
 @pytest.mark.parametrize("path", ["/admin/fleet/", "/admin/fleet/live/", "/admin/live/"])
@@ -255,7 +289,7 @@ def test_the_best_state_of_a_model_counts(beat: Beat) -> None:
     beat("a", models=[resident(MINILM, state="failed")])
     beat("b", models=[resident(MINILM, state="loaded", bytes=GIB)])
 
-    found = fleet.current(time.time())
+    found = fleet.current()
 
     assert found.states() == {MINILM: "loaded"}
     assert found.loaded == {MINILM}

@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 import pytest
+import redis
 
+from protocol import beats, names
 from tests.service.harness import ROOT, Fleet, Gateway, fake_model, wait_until
 from workers.heartbeat import EXIT_STATUS
 from workers.runtime import WEDGED_S, Runtime
@@ -36,6 +38,22 @@ time.sleep(30)
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=20)
     assert done.returncode == EXIT_STATUS
     assert "a test says so" in done.stderr
+
+
+def test_a_beat_says_how_far_the_machines_clock_is_off(redis_url: str) -> None:
+    program = f"""
+import time
+true_time = time.time
+time.time = lambda: true_time() + 300
+from workers.heartbeat import Heartbeat
+Heartbeat({redis_url!r}, "w", lambda: {{"id": "w"}}, lambda: None).start()
+time.sleep(1.5)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=20)
+    with redis.Redis.from_url(redis_url) as client:
+        found = beats.read(client.get(names.worker("w")) or b"")
+    assert found is not None
+    assert found["clock_ahead_s"] == pytest.approx(300, abs=1)
 
 
 class Dispatcher:

@@ -47,6 +47,7 @@ def test_what_is_no_beat_is_none(raw: bytes) -> None:
     "wrong",
     [
         {"pool": []},
+        {"clock_ahead_s": "300"},
         {"memory": 3},
         {"memory": {"used": "much"}},
         {"engines": 4},
