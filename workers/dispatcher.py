@@ -183,8 +183,12 @@ class Dispatcher:
         if self.is_draining:
             return
         self.loading.advance(now)
-        while self.flights.has_room:
-            runnable = [model for model in self.models.values() if model.can_run]
+        while self.flights.has_room(now):
+            runnable = [
+                model
+                for model in self.models.values()
+                if model.can_run and not self.flights.is_stuck(model.spec.bundle, now)
+            ]
             claims = [model.claim(now, self._batch_budget(model)) for model in runnable]
             if not claims:
                 return

@@ -96,7 +96,7 @@ class Evictions:
             last_used=model.last_used,
             worth=model.worth(now),
             pinned=model.is_pinned,
-            leased=model.state is not State.LOADED,
+            leased=model.state is not State.LOADED or self._dispatcher.flights.is_stuck(model.spec.bundle, now),
             keeps_place=keeps_place,
         )
 

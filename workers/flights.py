@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("shoal.flights")
 
 ENGINE_GRACE_S = 5.0
+# a forward that takes so much longer than foretold, and so long, no longer keeps the device for itself
+STUCK_TIMES, STUCK_S = 10.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Flight:
     batch: list[Entry]
     cost: int
     launched: float
+    stuck_at: float  # from then on its engine does not seem to come back
 
 
 class Flights:
@@ -47,9 +50,13 @@ class Flights:
         self._ids = itertools.count(1)
         self._landed = 0.0  # when a batch last came back
 
-    @property
-    def has_room(self) -> bool:
-        return len(self._flights) < self._config.depth
+    def has_room(self, now: float) -> bool:
+        """A stuck forward holds its own engine only: others may use the device beside it."""
+        return sum(now < flight.stuck_at for flight in self._flights.values()) < self._config.depth
+
+    def is_stuck(self, bundle: str, now: float) -> bool:
+        """Whether this engine does nothing but a forward that does not come back, until that or the engine ends."""
+        return any(flight.stuck_at <= now and flight.model.spec.bundle == bundle for flight in self._flights.values())
 
     def engine(self, bundle: str) -> Engine:
         """The engine of `bundle`, started on first need."""
@@ -60,7 +67,8 @@ class Flights:
 
     def send(self, model: ServedModel, batch: list[Entry], now: float) -> None:
         cost = batch_cost([entry.cost for entry in batch], model.packed)
-        flight = Flight(next(self._ids), model, batch, cost, now)
+        expected_s = model.pace.predict(cost) or self._config.target_s
+        flight = Flight(next(self._ids), model, batch, cost, now, now + max(STUCK_TIMES * expected_s, STUCK_S))
         self._flights[flight.id] = flight
         model.forwards += 1
         model.last_used = now

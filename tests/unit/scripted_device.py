@@ -20,6 +20,22 @@ from workers.prepare import Files, Items
 FAR_S = 1e6  # no deadline passes by itself
 
 
+def scripted_model(
+    name: str, size: int, bundle: str = "base", *, pinned: bool = False, budget: int | None = None
+) -> Model:
+    spec = ModelSpec(
+        model=name,
+        family="fake",
+        primitives=("encode",),
+        outputs=("dense",),
+        dims={"dense": 8},
+        load={"bytes": size},
+        bundle=bundle,
+        budget=budget,
+    )
+    return Model(spec, pinned=pinned)
+
+
 @dataclass(eq=False)
 class ScriptedEngine:
     """Keeps what it is sent until it is told to answer, and complains of what no dispatcher may ask for."""
@@ -92,9 +108,9 @@ class ScriptedEngine:
         del self.device.held[digest]
         self.say(op="unloaded", digest=digest, rss=0)
 
-    def finish_forward(self) -> None:
+    def finish_forward(self, seconds: float = 0.05) -> None:
         message = self.forwards.pop(0)
-        self.say(op="done", batch=message["batch"], outputs=[{}] * len(message["inputs"]), seconds=0.05)
+        self.say(op="done", batch=message["batch"], outputs=[{}] * len(message["inputs"]), seconds=seconds)
 
     def fail_forward(self, kind: str) -> None:
         message = self.forwards.pop(0)
@@ -140,11 +156,16 @@ class Device:
 
     def hear(self, engine: ScriptedEngine) -> None:
         self.dispatcher.flights.serve_engine(engine, selectors.EVENT_READ)
-        self.dispatcher.step()
+        self._step()
+
+    def _step(self) -> None:
+        """What is found and prepared at once is posted, and read in the step after."""
+        for _ in range(3):
+            self.dispatcher.step()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.dispatcher.step()
+        self._step()
 
     def finish_all(self) -> None:
         """Every engine does what it has been told so far."""
@@ -165,7 +186,7 @@ class Device:
             key=key,
         )
         self.dispatcher.submit(Delivery(request, load=lambda: Payload([])))
-        self.dispatcher.step()
+        self._step()
         return request.id
 
     def answered(self) -> set[str]:
