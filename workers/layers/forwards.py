@@ -22,7 +22,9 @@ class States:
 class Forward(Protocol):
     packed: bool
 
-    def run(self, texts: Sequence[np.ndarray]) -> States: ...
+    def run(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> States:
+        """`types` has the token type of every token; None for models that were never taught any."""
+        ...
 
 
 class Packed:
@@ -36,15 +38,17 @@ class Packed:
         self._offset = position_offset
         self._pad = _pad(model)
 
-    def run(self, texts: Sequence[np.ndarray]) -> States:
+    def run(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> States:
         pack = packing.lay_out([len(text) for text in texts])
-        ids = np.concatenate([texts[index] for index in pack.order]).astype(np.int64)
+        ids = _end_to_end(texts, pack)
         places = packing.positions(ids, pack, self._offset, self._pad)
+        asked = {"input_ids": ids, "position_ids": places}
+        if types is not None:
+            asked["token_type_ids"] = _end_to_end(types, pack)
         device = self._model.device
         with packing.packed(pack):
             out = self._model(
-                input_ids=torch.from_numpy(ids)[None].to(device),
-                position_ids=torch.from_numpy(places)[None].to(device),
+                **{name: torch.from_numpy(values)[None].to(device) for name, values in asked.items()},
                 **_no_cache(self._model),
             )
         return States(out.last_hidden_state[0], pack.lengths, pack.order)
@@ -60,27 +64,47 @@ class Padded:
         self._model = model
         self._pad = _pad(model)
 
-    def run(self, texts: Sequence[np.ndarray]) -> States:
+    def run(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> States:
         lengths = np.array([len(text) for text in texts])
-        real = np.arange(lengths.max())[None, :] < lengths[:, None]
-        ids = np.full(real.shape, self._pad, np.int64)
-        ids[real] = np.concatenate(texts)
-        device = self._model.device
-        mask = torch.from_numpy(real).to(device)
-        out = self._model(
-            input_ids=torch.from_numpy(ids).to(device), attention_mask=mask.long(), **_no_cache(self._model)
-        )
+        asked = padded(texts, types, self._pad, self._model.device)
+        out = self._model(**asked, **_no_cache(self._model))
+        mask = asked["attention_mask"].bool()
         tokens = out.last_hidden_state
-        return States(tokens.flatten(0, 1) if real.all() else tokens[mask], lengths, np.arange(len(texts)))
+        return States(tokens.flatten(0, 1) if mask.all() else tokens[mask], lengths, np.arange(len(texts)))
 
 
-def one_by_one(model: Any, texts: Sequence[np.ndarray]) -> torch.Tensor:
+def padded(
+    texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None, pad: int, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """What a model of transformers is asked with; each text stands at the left."""
+    lengths = np.array([len(text) for text in texts])
+    real = np.arange(lengths.max())[None, :] < lengths[:, None]
+    asked = {"input_ids": np.full(real.shape, pad, np.int64), "attention_mask": real.astype(np.int64)}
+    asked["input_ids"][real] = np.concatenate(texts)
+    if types is not None:
+        asked["token_type_ids"] = np.zeros(real.shape, np.int64)
+        asked["token_type_ids"][real] = np.concatenate(types)
+    return {name: torch.from_numpy(values).to(device) for name, values in asked.items()}
+
+
+def one_by_one(model: Any, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> torch.Tensor:
     """What every way of running the model must give: each text alone, by transformers' plainest code."""
-    device = model.device
-    alone = [
-        model(input_ids=torch.from_numpy(text.astype(np.int64))[None].to(device), **_no_cache(model)) for text in texts
-    ]
-    return torch.cat([out.last_hidden_state[0] for out in alone])
+    return torch.cat([out.last_hidden_state[0] for out in alone(model, texts, types)])
+
+
+def alone(model: Any, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> list[Any]:
+    """The model's answer to each text by itself."""
+    outs = []
+    for index, text in enumerate(texts):
+        asked = {"input_ids": text} if types is None else {"input_ids": text, "token_type_ids": types[index]}
+        tensors = {name: torch.from_numpy(ids.astype(np.int64))[None].to(model.device) for name, ids in asked.items()}
+        outs.append(model(**tensors, **_no_cache(model)))
+    return outs
+
+
+def _end_to_end(rows: Sequence[np.ndarray], pack: packing.Pack) -> np.ndarray:
+    joined: np.ndarray = np.concatenate([rows[index] for index in pack.order]).astype(np.int64)
+    return joined
 
 
 def _pad(model: Any) -> int:

@@ -5,7 +5,7 @@ length, so that every branch of the packed attention is seen.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,21 @@ class Unequal(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """What the probe reads."""
+
+    ids: list[np.ndarray]
+    types: list[np.ndarray] | None
+
+    @classmethod
+    def drawn(cls, config: Mapping[str, Any], limit: int, with_types: bool) -> "Texts":
+        """The second half of a text, if it has types, is of the second one."""
+        ids = sequences(config, limit)
+        types = [(np.arange(len(text)) * 2 >= len(text)).astype(np.int32) for text in ids]
+        return cls(ids, types if with_types else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """The way that was found; `why` says why not the faster ones."""
 
@@ -39,14 +54,22 @@ class Settled:
 
 
 def settle(
-    read: Callable[[], Any], config: Mapping[str, Any], limit: int, position_offset: int, progress: Callable[[], None]
+    read: Callable[[], Any],
+    config: Mapping[str, Any],
+    limit: int,
+    position_offset: int,
+    progress: Callable[[], None],
+    with_types: bool = False,
 ) -> Settled:
-    """`read` gives the model with eager attention; it is called again if reordering its layers broke it."""
+    """`read` gives the model with eager attention; it is called again if reordering its layers broke it.
+
+    `with_types`: the model will be told token types, so the probe tells it some.
+    """
     model = read()
     progress()
-    texts = sequences(config, limit)
+    texts = Texts.drawn(config, limit, with_types)
     with torch.inference_mode():
-        wanted = one_by_one(model, texts)
+        wanted = one_by_one(model, texts.ids, texts.types)
         if not torch.isfinite(wanted).all():
             raise Unequal("the model's output is not finite")
         progress()
@@ -75,7 +98,7 @@ def sequences(config: Mapping[str, Any], limit: int) -> list[np.ndarray]:
 
 def _settle(
     model: Any,
-    texts: Sequence[np.ndarray],
+    texts: Texts,
     wanted: torch.Tensor,
     position_offset: int,
     cannot_pack: str | None,
@@ -91,7 +114,7 @@ def _settle(
     for name, make in ways:
         try:
             forward = make()
-            states = forward.run(texts)
+            states = forward.run(texts.ids, texts.types)
             error = _difference(states.tokens, wanted, states.lengths, states.order)
         except Exception as failure:  # the model's own code, called in a way it may not know
             log.info("way refused", extra={"way": name, "reason": f"{type(failure).__name__}: {failure}"})
