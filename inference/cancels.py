@@ -12,7 +12,6 @@ log = logging.getLogger("shoal.cancels")
 
 CAPACITY = 16384
 BATCH = 256
-STREAM_LENGTH = 1024
 
 
 class Cancels:
@@ -55,7 +54,7 @@ async def send_cancels(redis: Redis, batch: list[tuple[str, str]]) -> None:
     now = clock.now()
     async with redis.pipeline(transaction=False) as pipe:
         for pool, request_id in batch:
-            pipe.xadd(names.wake_stream(pool), {"c": request_id}, maxlen=STREAM_LENGTH)
+            pipe.xadd(names.wake_stream(pool), {"c": request_id}, maxlen=names.WAKE_LENGTH)
             pipe.unlink(names.blob(request_id))
         pipe.zadd(names.CANCELLED, {request_id: now for _, request_id in batch})
         await pipe.execute()

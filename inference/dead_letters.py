@@ -4,7 +4,6 @@ A replay goes out under the old id, and its result is kept under it: of a task w
 that somebody once waited for as a task that its caller may read. Repeating a replay is harmless: one id has one result.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import redis
 
 from catalog.snapshot import EMPTY, Snapshot
 from inference import broker
-from protocol import clock, codec, dead_letters, names
+from protocol import clock, codec, dead_letters, demand, names
 from protocol.dead_letters import DeadLetter
 from protocol.errors import ModelNotFound, QueueUnavailable
 from protocol.messages import Request
@@ -150,11 +149,8 @@ class DeadLetters:
         request = outgoing.request
         try:
             with self._state.pipeline(transaction=False) as pipe:
-                counts = names.published(outgoing.queue)
-                pipe.zadd(names.DEMAND, {outgoing.queue: clock.now()})
-                for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
-                    pipe.hincrby(counts, field, count)
-                pipe.expire(counts, names.COUNTS_KEPT_S)
+                demand.want(pipe, [outgoing.queue])
+                demand.count(pipe, outgoing.queue, 1, request.count, request.cost)
                 pipe.execute()
             with broker.connect(self._broker_url) as link:
                 link.send([outgoing])
@@ -163,7 +159,7 @@ class DeadLetters:
         except (*broker.LINK_ERRORS, QueueUnavailable) as error:
             self._undo(request, failure)
             raise QueueUnavailable("the broker cannot be reached; the dead letter is kept") from error
-        self._state.xadd(names.wake_stream(spec.pool), {"q": json.dumps([outgoing.queue])}, maxlen=names.WAKE_LENGTH)
+        demand.wake(self._state, spec.pool, [outgoing.queue])
 
     def _undo(self, request: Request, failure: bytes) -> None:
         if failure:

@@ -7,7 +7,6 @@ away every publication fails at once, so that callers hear of it in milliseconds
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import queue
 import threading
@@ -21,7 +20,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from inference.broker import BATCH, LINK_ERRORS, Link, connect
-from protocol import clock, names
+from protocol import demand, names
 from protocol.errors import QueueFull, QueueUnavailable, ShoalError
 from protocol.messages import Request
 
@@ -171,12 +170,11 @@ class Publisher:
             named = queues.setdefault(publication.pool, [])
             if publication.queue not in named:
                 named.append(publication.queue)
-        now = clock.now()
         try:
             with self._state.pipeline(transaction=False) as pipe:
                 for pool, named in queues.items():
-                    pipe.xadd(names.wake_stream(pool), {"q": json.dumps(named)}, maxlen=names.WAKE_LENGTH)
-                    pipe.zadd(names.DEMAND, dict.fromkeys(named, now))
+                    demand.want(pipe, named)
+                    demand.wake(pipe, pool, named)
                 pipe.execute()
         except RedisError as error:
             log.warning("workers were not woken", extra={"error": type(error).__name__})

@@ -23,7 +23,7 @@ from inference.depths import Depth
 from inference.fleet import Fleet
 from inference.forecast import Forecast, ahead_in_lane, forecasts
 from inference.published import Counts, History
-from protocol import clock, names
+from protocol import clock, demand, names
 from protocol.spec import ModelSpec
 
 log = logging.getLogger("shoal.queues")
@@ -31,7 +31,6 @@ log = logging.getLogger("shoal.queues")
 LOOK_EVERY_S = 0.5
 STALE_S = 3.0  # an older look forecasts nothing
 DEMAND_S = 600.0  # queues that nobody has published to for so long are looked at only while something waits in them
-_FIELDS = ("messages", "items", "cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +148,7 @@ class QueueReader:
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for queue, counts in published.items():
-                    for name in _FIELDS:
-                        pipe.hincrby(names.published(queue), name, getattr(counts, name))
-                    pipe.expire(names.published(queue), names.COUNTS_KEPT_S)
+                    demand.count(pipe, queue, counts.messages, counts.items, counts.cost)
                 if refused:
                     pipe.zadd(names.DEMAND, refused, gt=True)
                 await pipe.execute()
@@ -170,7 +167,7 @@ class QueueReader:
     async def _totals(self, queues: Sequence[str]) -> dict[str, Counts]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for queue in queues:
-                pipe.hmget(names.published(queue), _FIELDS)
+                pipe.hmget(names.published(queue), demand.COUNTED)
             found = await pipe.execute()
         return {
             queue: Counts(*(int(value or 0) for value in values)) for queue, values in zip(queues, found, strict=True)

@@ -21,7 +21,7 @@ OPS_QUEUE = "ops"  # housekeeping, ordinary Celery tasks
 
 LANES = ("interactive", "bulk")  # most urgent first
 
-WAKE_LENGTH = 256  # about how many announcements a wake stream keeps
+WAKE_LENGTH = 1024  # about how many announcements a wake stream keeps, cancels among them
 COUNTS_KEPT_S = 86400  # how long `published` outlives the last publish
 
 

@@ -3,7 +3,6 @@
 So they meet the same credit, batching and residency as every other request, whichever pool serves the model.
 """
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from kombu.entity import Queue
 from kombu.messaging import Producer
 
 from catalog.snapshot import Snapshot
-from protocol import clock, names
+from protocol import demand, names
 from protocol.messages import EMBED, celery_headers
 from workers.bodies import arguments
 from workers.bridge import Bridge
@@ -81,19 +80,15 @@ class Forwarding:
         self._publish(translated)
         self.bridge.put(partial(self.custody.drop, receipt))
         try:
-            wake: dict[Any, Any] = {"q": json.dumps([translated.queue])}
-            self.state.xadd(names.wake_stream(translated.pool), wake, maxlen=names.WAKE_LENGTH)
+            demand.wake(self.state, translated.pool, [translated.queue])
         except redis.RedisError as error:
             log.warning("workers were not woken", extra={"error": type(error).__name__})
 
     def _count(self, translated: Translated) -> None:
         """Before it is published: a worker that misses the wake-up finds the queue by its demand."""
-        request, counts = translated.request, names.published(translated.queue)
         with self.state.pipeline(transaction=False) as pipe:
-            pipe.zadd(names.DEMAND, {translated.queue: clock.now()})
-            for field, count in (("messages", 1), ("items", request.count), ("cost", request.cost)):
-                pipe.hincrby(counts, field, count)
-            pipe.expire(counts, names.COUNTS_KEPT_S)
+            demand.want(pipe, [translated.queue])
+            demand.count(pipe, translated.queue, 1, translated.request.count, translated.request.cost)
             pipe.execute()
 
     def _publish(self, translated: Translated) -> None:
