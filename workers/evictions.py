@@ -97,6 +97,7 @@ class Evictions:
             worth=model.worth(now),
             pinned=model.is_pinned,
             leased=model.state is not State.LOADED or self._dispatcher.flights.is_stuck(model.spec.bundle, now),
+            leaving=model.state is State.UNLOADING,
             keeps_place=keeps_place,
         )
 

@@ -67,6 +67,7 @@ class Resident:
     worth: float = 0.0  # of each byte it holds: recent demand times what a reload takes, over its size
     pinned: bool = False
     leased: bool = False  # a forward is running, or a promise holds it
+    leaving: bool = False  # told to; its bytes are not free before the device says so
     keeps_place: bool = False  # it has backlog and its quantum is not over
 
 
@@ -82,23 +83,25 @@ class Room:
 def plan_room(capacity: int, free: int, need: int, residents: Iterable[Resident]) -> Room:
     """Make `need` bytes free with the fewest evictions in the order of `leaving_order`.
 
-    Pinned models never leave; a model that can never fit beside them is impossible and evicts nobody.
+    Pinned models never leave; a model that can never fit beside them is impossible and evicts nobody. What is leaving
+    already is waited for: nobody else must go for it.
     """
     residents = list(residents)
     if need > capacity - sum(resident.size for resident in residents if resident.pinned):
         return Room(impossible=True)
-    missing = need - free
+    missing = need - free - sum(resident.size for resident in residents if resident.leaving)
     chosen: list[Resident] = []
     for resident in leaving_order(residents):
         if missing <= 0:
             break
-        if resident.pinned or resident.leased or resident.keeps_place:
+        if resident.pinned or resident.leased or resident.leaving or resident.keeps_place:
             continue
         chosen.append(resident)
         missing -= resident.size
     if missing > 0:
         return Room(wait=True)
-    return Room(evict=tuple(resident.digest for resident in _without_spares(chosen, -missing)))
+    evict = tuple(resident.digest for resident in _without_spares(chosen, -missing))
+    return Room(evict, wait=not evict and need > free)
 
 
 def leaving_order(residents: Iterable[Resident]) -> list[Resident]:

@@ -96,7 +96,7 @@ class ScriptedEngine:
         digest = self.loads.pop(0)
         self.loaded.add(digest)
         self.device.held[digest] = size
-        self.say(op="loaded", digest=digest, bytes=size, packed=True, facts={}, seconds=0.5)
+        self.say(op="loaded", digest=digest, bytes=size, packed=True, facts={}, seconds=0.01 * size)
 
     def fail_load(self, kind: str) -> None:
         digest = self.loads.pop(0)
@@ -137,7 +137,8 @@ class Device:
         self.outbox = RecordingOutbox()
         self._ids = itertools.count(1)
         given = WorkerConfig("w", data=None, memory_bytes=capacity, **config)  # type: ignore[arg-type]  # writes nothing
-        outside = Outside(lambda: self.now, lambda: self.now, lambda config: PromptPreparation(), self._engine)
+        self.preparation = PromptPreparation()
+        outside = Outside(lambda: self.now, lambda: self.now, lambda config: self.preparation, self._engine)
         self.dispatcher = Dispatcher(given, lambda: Snapshot(1, tuple(models)), self.outbox, outside)
 
     def _engine(self, config: WorkerConfig, bundle: str, selector: selectors.BaseSelector) -> ScriptedEngine:
@@ -196,10 +197,22 @@ class Device:
 class PromptPreparation:
     """Every request is one item, which costs what its header says; a model's size is in its entry."""
 
+    def __init__(self) -> None:
+        self.slow: set[str] = set()  # names of models whose files come when they are told to
+        self._coming: list[Callable[[], None]] = []
+
     def find(
         self, spec: ModelSpec, progress: Callable[[float], None], answer: Callable[[Files | ShoalError], None]
     ) -> None:
-        answer(Files(None, PlainPreparer(), spec.load["bytes"]))
+        found = Files(None, PlainPreparer(), spec.load["bytes"])
+        if spec.model in self.slow:
+            self._coming.append(lambda: answer(found))
+        else:
+            answer(found)
+
+    def arrive(self) -> None:
+        while self._coming:
+            self._coming.pop()()
 
     def prepare(self, delivery: Delivery, preparer: Preparer, answer: Callable[[Items | ShoalError], None]) -> None:
         cost = delivery.request.cost

@@ -125,6 +125,13 @@ OneDevice.TestCase.settings = settings(derandomize=True, deadline=None, max_exam
 TestOneDevice = OneDevice.TestCase
 
 
+def test_the_first_promise_is_what_the_files_say() -> None:
+    half = MODELS[2]
+    device = Device([half], CAPACITY)
+    device.ask(half)
+    assert device.dispatcher.evictions.ledger.held == {half.spec.digest: 50}
+
+
 def test_a_measure_replaces_the_promise() -> None:
     ledger = Ledger(100)
     ledger.reserve("a", 40)

@@ -59,21 +59,35 @@ def test_the_ledger_never_promises_more_than_it_has(sizes: list[int]) -> None:
         assert 0 <= ledger.free <= 100
 
 
+def test_who_is_leaving_is_waited_for_and_nobody_else_goes() -> None:
+    residents = [Resident("a", 4, 1.0, leaving=True), Resident("b", 4, 2.0)]
+    assert plan_room(8, 0, 4, residents) == Room(wait=True)
+
+
+def test_where_who_is_leaving_is_not_enough_another_goes_too() -> None:
+    residents = [Resident("a", 4, 1.0, leaving=True), Resident("b", 4, 2.0), Resident("c", 4, 3.0)]
+    assert plan_room(12, 0, 8, residents) == Room(evict=("b",))
+
+
 def test_the_idle_model_that_makes_enough_room_leaves_alone() -> None:
+    """S068"""
     residents = [Resident("a", 6, last_used=1.0), Resident("b", 3, last_used=2.0)]
     assert plan_room(10, 1, 5, residents) == Room(evict=("a",))
 
 
 def test_a_need_beyond_the_device_evicts_nobody() -> None:
+    """S068"""
     assert plan_room(10, 4, 11, [Resident("a", 6, last_used=1.0)]) == Room(impossible=True)
 
 
 def test_of_two_equal_models_the_less_recently_used_leaves() -> None:
+    """S102"""
     residents = [Resident("a", 4, last_used=1.0), Resident("b", 4, last_used=2.0)]
     assert plan_room(8, 0, 4, residents) == Room(evict=("a",))
 
 
 def test_two_older_small_models_leave_before_a_newer_large_one() -> None:
+    """S102"""
     residents = [Resident("a", 2, 1.0), Resident("b", 2, 2.0), Resident("c", 4, 3.0)]
     assert plan_room(8, 0, 4, residents) == Room(evict=("a", "b"))
 
@@ -112,6 +126,7 @@ def test_a_leaving_model_finishes_what_takes_less_than_a_load(held_s: float, ask
 
 
 def test_a_leased_model_is_waited_for() -> None:
+    """S066"""
     assert plan_room(8, 0, 4, [Resident("a", 8, 1.0, leased=True)]) == Room(wait=True)
 
 
