@@ -54,6 +54,7 @@ def test_padded_batches_take_the_nearest_lengths_around_the_oldest() -> None:
 
 
 def test_a_long_mate_never_inflates_the_padded_cost_beyond_the_budget() -> None:
+    """S074"""
     short, long = [entry(8, arrival=float(n)) for n in range(31)], entry(8192, arrival=31.0)
     batch = form_batch([*short, long], now=40.0, budget=16_384, max_items=64, packed=False)
     assert batch == short

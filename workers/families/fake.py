@@ -8,6 +8,7 @@ Load options (`load:` of the entry), all optional:
     unsupported     message of the typed error every load raises, which callers see
     oom_loads       how many loads in one engine run out of memory before the first that does not
     bytes           device memory the model claims
+    holds           true: it really takes as many bytes of the host's memory
     estimate        what is taken for that before it is loaded, if it is not the same
     forward_s       seconds per forward
     s_per_cost      seconds per cost of a forward, on top
@@ -148,6 +149,7 @@ class FakeModel:
         self._dims = spec.dims.get("dense", DEFAULT_DIMS)
         self.packed: bool = spec.load.get("packed", True)
         self.bytes: int = spec.load.get("bytes", DEFAULT_BYTES)
+        self._weights = np.ones(self.bytes if spec.load.get("holds") else 0, np.uint8)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         texts = [inputs["text"] for inputs in batch]
