@@ -57,7 +57,7 @@ SETTINGS = {
     "SHOAL_MEMORY_BYTES": ("90 % of a GPU, 60 % of the host or cgroup", "What models may take on the device."),
     "SHOAL_VISIBILITY_S": ("", "On Redis: how long a dead worker's requests stay with it."),
     "SHOAL_DRAIN_S": ("", "How long a worker that is told to stop may finish what is on its device."),
-    "SHOAL_PREFETCH": ("", "On RabbitMQ: messages of one queue that a worker may hold. On Redis cost is counted."),
+    "SHOAL_PREFETCH": ("", "On RabbitMQ: most messages of one queue that a worker may hold, whatever they cost."),
     "SHOAL_FLOWER_HOST": ("", "The address Flower listens on."),
     "SHOAL_FLOWER_PORT": ("", "Its port."),
     "SHOAL_FLOWER_AUTH": ("", "`user:password`; Flower refuses any address but loopback without it."),

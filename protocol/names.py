@@ -63,6 +63,16 @@ def worker(worker_id: str) -> str:
     return f"{PREFIX}worker:{worker_id}"
 
 
+def members(pool: str) -> str:
+    """zset worker id -> unix time at which it last said what it has."""
+    return f"{PREFIX}pool:{pool}:workers"
+
+
+def holders(pool: str) -> str:
+    """A hash model -> who last said that it has it, when, and what the model costs there; see workers.neighbours."""
+    return f"{PREFIX}pool:{pool}:models"
+
+
 def task(request_id: str) -> str:
     """A hash: what is known of a task accepted with 202."""
     return f"{PREFIX}task:{request_id}"

@@ -15,6 +15,7 @@ from workers import compression, devices, redis_channel
 from workers.bodies import BodyReader
 from workers.bridge import Bridge
 from workers.brokers import Holdings
+from workers.claiming import Claiming
 from workers.config import WorkerConfig
 from workers.custody import Custody
 from workers.desk import Desk
@@ -24,6 +25,7 @@ from workers.heartbeat import Heartbeat
 from workers.intake import Intake
 from workers.leases import Leases
 from workers.links import connect
+from workers.neighbours import Neighbours
 from workers.redelivery import Redelivery
 from workers.replies import Outbox
 from workers.runtime import Runtime
@@ -69,6 +71,7 @@ def worker_config() -> WorkerConfig:
 def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) -> Runtime:
     runtime = Runtime()
     runtime.catalog = catalog
+    runtime.pool = config.pool
     runtime.prefetch = settings.SHOAL_PREFETCH
     runtime.drain_s = settings.SHOAL_DRAIN_S
     runtime.bridge = Bridge()
@@ -79,6 +82,10 @@ def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) ->
         settings.SHOAL_REDIS_URL, settings.SHOAL_TASK_TTL_S, runtime.bridge, runtime.custody, config
     )
     runtime.dispatcher = Dispatcher(config, catalog, runtime.outbox)
+    runtime.neighbours = Neighbours(settings.SHOAL_REDIS_URL, config.pool, _boot_name(config), runtime.held_models)
+    runtime.claiming = Claiming(
+        runtime.subscriptions, runtime.dispatcher.standing, runtime.neighbours.news, runtime.neighbours.nudge
+    )
     runtime.intake = Intake(runtime.outbox)
     runtime.desk = _desk(app, config, runtime)
     runtime.outbox.on_redelivered_end = runtime.on_redelivered_end
@@ -91,6 +98,11 @@ def assemble(app: Any, config: WorkerConfig, catalog: Callable[[], Snapshot]) ->
     if links.is_redis(settings.SHOAL_BROKER_URL):
         runtime.leases = Leases(settings.SHOAL_BROKER_URL, settings.SHOAL_VISIBILITY_S, runtime.holdings.tags)
     return runtime
+
+
+def _boot_name(config: WorkerConfig) -> str:
+    """Tells apart two workers that were given one id, and a worker from its predecessor."""
+    return f"{config.worker_id}.{os.getpid()}@{socket.gethostname()}"
 
 
 def _reader(state: "redis.Redis") -> Callable[[str], bytes | None]:
@@ -111,7 +123,7 @@ def _desk(app: Any, config: WorkerConfig, runtime: Runtime) -> Desk:
         custody=runtime.custody,
         ttl_s=settings.SHOAL_TASK_TTL_S,
         max_bytes=settings.SHOAL_MAX_BODY_BYTES,
-        origin=f"{config.worker_id}.{os.getpid()}@{socket.gethostname()}",
+        origin=_boot_name(config),
     )
     return Desk(
         submit=runtime.submit,

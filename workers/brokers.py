@@ -1,6 +1,8 @@
-"""The two brokers behind one face, on the thread of kombu's Hub: what a subscription, a receipt and its return mean."""
+"""The two brokers behind one face, on the thread of kombu's Hub: what a subscription, a receipt and its return mean.
 
-import logging
+RabbitMQ has a file of its own, `rabbit_broker`.
+"""
+
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -8,9 +10,8 @@ from typing import Any, Protocol
 from kombu.entity import Queue
 
 from protocol import names
+from workers.claiming import Backlog
 from workers.receipts import Receipt
-
-log = logging.getLogger("shoal.broker")
 
 FALLBACK_S = 0.2  # plain Celery clients write no wake stream
 HOLD_BACK_S = 0.05  # acknowledgements wait for a pop to go with; a worker killed meanwhile has answered them already
@@ -23,9 +24,15 @@ Credit = Callable[[str], tuple[int, bool]]  # by queue: the cost it may take, an
 class Broker(Protocol):
     """One connection's worth of a broker."""
 
+    look_every_s: float  # into a queue of which others should take first
+    looks_at_once: int
+    is_cheap_to_ask: bool
+
     def subscribe(self, queue: Queue) -> None: ...
 
     def unsubscribe(self, name: str) -> None: ...
+
+    def subscribed(self, name: str) -> bool: ...
 
     def wake(self, queues: Iterable[str] | None) -> None:
         """Look into these queues now; None for all."""
@@ -33,6 +40,14 @@ class Broker(Protocol):
 
     def find_waiting(self, queues: Sequence[str]) -> list[str]:
         """Those with messages in them, as far as that is cheap to know."""
+        ...
+
+    def behind(self) -> list[str]:
+        """Subscribed queues that may have more than this worker should hold."""
+        ...
+
+    def backlogs(self, queues: Sequence[str]) -> dict[str, Backlog]:
+        """What waits in these, subscribed or not."""
         ...
 
     def tick(self) -> None:
@@ -50,53 +65,6 @@ class Broker(Protocol):
     def keep_alive(self) -> None:
         """What the Hub does between events, for when it runs no more."""
         ...
-
-
-class RabbitBroker:
-    """RabbitMQ counts what a consumer has not acknowledged; a receipt dies with its connection."""
-
-    def __init__(self, consumer: Any, prefetch: int, connection: Any) -> None:
-        self._consumer = consumer
-        self._channel = consumer.channel
-        self._prefetch = prefetch
-        self._connection = connection
-
-    def subscribe(self, queue: Queue) -> None:
-        if not self._consumer.consuming_from(queue.name):
-            # Per consumer, never global: a shared credit would let one full queue starve all others.
-            self._channel.basic_qos(0, self._prefetch, False)
-            self._consumer.add_queue(queue)
-            self._consumer.consume()
-
-    def unsubscribe(self, name: str) -> None:
-        self._consumer.cancel_by_queue(name)
-
-    def wake(self, queues: Iterable[str] | None) -> None:
-        """RabbitMQ pushes."""
-
-    def find_waiting(self, queues: Sequence[str]) -> list[str]:
-        return []
-
-    def tick(self) -> None:
-        """Acknowledgements are sent as they come."""
-
-    def flush(self) -> None:
-        """Acknowledgements are sent as they come."""
-
-    def acknowledge(self, receipt: Receipt) -> None:
-        if self._is_valid(receipt):
-            receipt.message.ack_log_error(log, self._connection.connection_errors)
-
-    def give_back(self, receipt: Receipt) -> None:
-        if self._is_valid(receipt):
-            receipt.message.reject_log_error(log, self._connection.connection_errors, requeue=True)
-
-    def keep_alive(self) -> None:
-        self._connection.heartbeat_check()
-
-    def _is_valid(self, receipt: Receipt) -> bool:
-        """False for a message of a lost connection: the broker has taken it back."""
-        return receipt.message.channel is self._channel and self._channel.connection is not None
 
 
 class Holdings:
@@ -127,6 +95,10 @@ class Holdings:
 class RedisBroker:
     """On Redis a receipt is a lease under a tag, good on any connection; credit is counted here, in cost."""
 
+    look_every_s = 0.05  # one round trip for all queues
+    looks_at_once = 256
+    is_cheap_to_ask = True
+
     def __init__(self, consumer: Any, credit: Credit, holdings: Holdings, call_soon: Callable[..., object]) -> None:
         self._consumer = consumer
         self._channel = consumer.channel
@@ -144,6 +116,9 @@ class RedisBroker:
         self._consumer.cancel_by_queue(name)
         self._starved.discard(name)
 
+    def subscribed(self, name: str) -> bool:
+        return bool(self._consumer.consuming_from(name))
+
     def wake(self, queues: Iterable[str] | None) -> None:
         queues = self._channel.active_queues if queues is None else queues
         lists = [name for queue in queues for name in self._lists(queue)]
@@ -159,6 +134,13 @@ class RedisBroker:
     def find_waiting(self, queues: Sequence[str]) -> list[str]:
         sizes = self._channel.sizes(queues) if queues else []
         return [queue for queue, size in zip(queues, sizes, strict=True) if size]
+
+    def behind(self) -> list[str]:
+        return list({self._queue(name) for name in self._starved} - {names.INTAKE_QUEUE})
+
+    def backlogs(self, queues: Sequence[str]) -> dict[str, Backlog]:
+        found: dict[str, Backlog] = self._channel.backlogs(queues)
+        return found
 
     def tick(self) -> None:
         """Acknowledgements free credit, and then go along with the pop; else they wait a little for the next one."""

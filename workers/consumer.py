@@ -18,8 +18,10 @@ from kombu.entity import Queue
 
 from protocol import names
 from protocol.errors import InvalidInput
-from workers.brokers import FALLBACK_S, Broker, RabbitBroker, RedisBroker
+from workers.brokers import FALLBACK_S, Broker, RedisBroker
+from workers.claims import SETTLE_S
 from workers.desk import UnknownTask
+from workers.rabbit_broker import Appetite, RabbitBroker
 
 log = logging.getLogger("shoal.consumer")
 
@@ -50,6 +52,7 @@ class Tasks(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no typ
         consumer.task_consumer.on_message = consumer.create_task_handler()
         consumer.open()
         self._timers = [
+            consumer.timer.call_repeatedly(SETTLE_S, consumer.consider),
             consumer.timer.call_repeatedly(FALLBACK_S, consumer.look),
             consumer.timer.call_repeatedly(1.0, consumer.tidy),
             consumer.timer.call_repeatedly(SURVEY_S, consumer.survey),
@@ -105,8 +108,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         runtime.custody.broker = self._broker()
         runtime.custody.eventer = self.event_dispatcher
         self._subscribe_to_intake()
-        for queue in runtime.subscriptions.wanted():
-            self._subscribe(queue)
+        self._serve(runtime.subscriptions.wanted())
         if self.hub is not None:
             self.hub.on_tick.add(self.tick)
         runtime.hub_ticked = time.monotonic()
@@ -131,7 +133,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def _broker(self) -> Broker:
         if self.connection.transport.driver_type == "redis":
             return RedisBroker(self.task_consumer, self._credit, self.runtime.holdings, self.call_soon)
-        return RabbitBroker(self.task_consumer, self.runtime.prefetch, self.connection)
+        return RabbitBroker(self.task_consumer, self.connection, self.runtime.prefetch, self._appetite, self._shed)
 
     # -- queues ------------------------------------------------------------------------------------------------
 
@@ -142,13 +144,51 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         self._serve(self.runtime.subscriptions.ask(queues, self.runtime.catalog(), time.monotonic()))
 
     def _serve(self, queues: list[str]) -> None:
-        for queue in queues:
+        """Take from those of models that this worker has; others are left for a while to workers that have them."""
+        claiming, broker, now = self.runtime.claiming, self.runtime.custody.broker, time.monotonic()
+        taken = [queue for queue in queues if claiming.takes(queue, now)]
+        for queue in taken:
             self._subscribe(queue)
-        self.runtime.custody.broker.wake(queues)
+        claiming.notice(set(queues).difference(taken), broker.look_every_s, now)
+        broker.wake(taken)
 
     def look(self) -> None:
-        """Plain clients wake nobody."""
-        self.runtime.custody.broker.wake(None)
+        """Plain clients wake nobody, nor does who puts a dead worker's requests back."""
+        broker = self.runtime.custody.broker
+        broker.wake(None)
+        if broker.is_cheap_to_ask or self.runtime.claiming.somebody_left():
+            self._notice_all()
+
+    def _notice_all(self) -> None:
+        """Whatever waits in queues that are left to others."""
+        claiming, now = self.runtime.claiming, time.monotonic()
+        left = [queue for queue in self.runtime.subscriptions.wanted() if not claiming.takes(queue, now)]
+        claiming.notice(left, self.runtime.custody.broker.look_every_s, now)
+
+    def consider(self) -> None:
+        """Follow what is on the device, and claim what waits too long for others."""
+        runtime, now = self.runtime, time.monotonic()
+        claiming, broker = runtime.claiming, runtime.custody.broker
+        for queue in runtime.subscriptions.wanted():
+            if claiming.takes(queue, now) != broker.subscribed(queue):
+                self._follow(queue)
+        if claiming.is_alone:
+            return
+        claiming.notice(broker.behind(), broker.look_every_s, now)
+        due = claiming.due(broker.looks_at_once, now)
+        if due:
+            claiming.see(broker.backlogs(due), broker.look_every_s, now)
+        claimed = claiming.claim(now)
+        if claimed is not None:
+            log.info("queue claimed", extra={"queue": claimed})
+            self._serve([claimed])
+
+    def _follow(self, queue: str) -> None:
+        """Its model came or went, or other workers did."""
+        broker = self.runtime.custody.broker
+        if broker.subscribed(queue):
+            broker.unsubscribe(queue)
+        self._serve([queue])
 
     def tick(self) -> None:
         """At every turn of the Hub."""
@@ -159,6 +199,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def survey(self) -> None:
         """A wake-up may have been lost, so look into all queues where that is cheap."""
         self.wake(self.runtime.custody.broker.find_waiting(self.runtime.subscriptions.all()))
+        self._notice_all()
 
     def tidy(self) -> None:
         """Once a second: try again what was unknown, end what is quiet, drop what Celery's own command revoked."""
@@ -167,6 +208,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         for queue in runtime.subscriptions.quiet(time.monotonic()):
             if runtime.custody.is_idle(queue):
                 runtime.subscriptions.end(queue)
+                runtime.claiming.forget(queue)
                 runtime.custody.broker.unsubscribe(queue)
                 log.info("queue left", extra={"queue": queue})
         for request_id in runtime.custody.ids() if state.revoked else ():
@@ -174,7 +216,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
                 runtime.dispatcher.cancel(request_id)
 
     def _subscribe(self, name: str) -> None:
-        if not self.task_consumer.consuming_from(name):
+        if not self.runtime.custody.broker.subscribed(name):
             arguments = names.queue_arguments(self.runtime.subscriptions.lane(name))
             try:
                 self.runtime.custody.broker.subscribe(
@@ -183,6 +225,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             except self.channel_errors:
                 log.error("queue refused by the broker", extra={"queue": name})
                 self.runtime.subscriptions.break_off(name, time.monotonic())
+                self.runtime.claiming.forget(name)
                 raise  # the channel is gone with it: reconnect
             log.info("queue joined", extra={"queue": name})
 
@@ -191,11 +234,27 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         self.runtime.custody.broker.subscribe(self.app.amqp.queues[names.INTAKE_QUEUE])
 
     def _credit(self, queue: str) -> tuple[int, bool]:
-        custody = self.runtime.custody
-        held, is_idle = custody.cost(queue), custody.is_idle(queue)
+        appetite = self._appetite(queue)
+        return appetite.limit - appetite.held, self.runtime.custody.is_idle(queue)
+
+    def _appetite(self, queue: str) -> Appetite:
+        runtime = self.runtime
+        held = runtime.custody.cost(queue)
         if queue == names.INTAKE_QUEUE:
-            return INTAKE_CREDIT - held, is_idle
-        return BATCHES_HELD * self._budget(self.runtime.subscriptions.model(queue)) - held, is_idle
+            return Appetite(INTAKE_CREDIT, held, mean=1.0)
+        model = runtime.subscriptions.model(queue)
+        mean = (
+            runtime.custody.mean_cost(queue) or runtime.mean_cost(model) or runtime.neighbours.news().model(model).cost
+        )
+        return Appetite(BATCHES_HELD * self._budget(model), held, mean)
+
+    def _shed(self, queue: str) -> None:
+        """Something far larger than usual is held: what waits behind it may run elsewhere."""
+        subscriptions = self.runtime.subscriptions
+        if not self.runtime.claiming.is_alone and queue != names.INTAKE_QUEUE:
+            limit = self._appetite(queue).limit
+            self.runtime.dispatcher.shed(subscriptions.model(queue), subscriptions.lane(queue), limit)
+            log.info("queue paused", extra={"queue": queue})
 
     def _budget(self, name: str) -> int:
         """Cost of a full batch; before the dispatcher has met the model, what the catalog says."""

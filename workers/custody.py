@@ -13,6 +13,8 @@ from celery.worker import state
 from workers.brokers import Broker
 from workers.receipts import Receipt
 
+RECENT = 16  # messages that a mean remembers, about
+
 
 class Custody:
     """`broker` is None before the first connection; while a connection is lost it is the lost one."""
@@ -24,6 +26,7 @@ class Custody:
         self._items: Counter[str] = Counter()
         self._costs: Counter[str] = Counter()
         self._ids: Counter[str] = Counter()
+        self._means: dict[str, float] = {}
 
     def holds(self, request_id: str) -> bool:
         return self._ids[request_id] > 0
@@ -33,6 +36,10 @@ class Custody:
 
     def cost(self, queue: str) -> int:
         return self._costs[queue]
+
+    def mean_cost(self, queue: str) -> float | None:
+        """Of the messages taken of late; None before the first. Callable from any thread."""
+        return self._means.get(queue)
 
     def is_idle(self, queue: str) -> bool:
         return self._requests[queue] == 0
@@ -48,6 +55,7 @@ class Custody:
 
     def take(self, receipt: Receipt) -> None:
         self._book(receipt, 1)
+        self._learn(receipt)
         state.task_reserved(receipt)
         if self._announces:
             self.eventer.send(
@@ -102,6 +110,11 @@ class Custody:
     def _release(self, receipt: Receipt) -> None:
         self._book(receipt, -1)
         state.task_ready(receipt)
+
+    def _learn(self, receipt: Receipt) -> None:
+        cost = float(receipt.request.cost)
+        before = self._means.get(receipt.queue, cost)
+        self._means[receipt.queue] = before + (cost - before) / RECENT
 
     def _book(self, receipt: Receipt, sign: int) -> None:
         self._requests[receipt.queue] += sign

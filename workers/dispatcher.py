@@ -21,15 +21,18 @@ from typing import Any
 from catalog.snapshot import Snapshot
 from protocol.clock import now as agreed_time
 from workers.batching import batch_cost, form_batch
+from workers.claims import Standing
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
 from workers.engines import Engine, EngineProcess
 from workers.evictions import Evictions
+from workers.excess import excess
 from workers.flights import Flights
 from workers.loading import Loading
 from workers.prepare import Preparation, Preparing
 from workers.requests import Requests
 from workers.served import ServedModel
+from workers.standing import here, standing
 from workers.turns import Turns
 
 log = logging.getLogger("shoal.dispatcher")
@@ -61,7 +64,7 @@ class Outside:
 
 
 class Dispatcher:
-    """Thread-safe are start, submit, cancel, budget, status, drain and post; the rest runs on the dispatcher's thread.
+    """Thread-safe are start, submit, cancel, shed, budget, status, standing, drain and post; others are its thread's.
 
     It has three parts, which share its thread and its models: Requests (jobs), Loading (models on and off the device)
     and Flights (batches at the engines).
@@ -99,6 +102,7 @@ class Dispatcher:
         self._started = time.time()
         self._status: dict[str, Any] = {"models": [], "engines": [], "counters": self.counters}
         self._budgets: dict[str, int] = {}
+        self._standing = Standing()
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
     # -- what other threads call -------------------------------------------------------------------------------
@@ -124,6 +128,14 @@ class Dispatcher:
     def status(self) -> dict[str, Any]:
         """What the beat publishes; rebuilt a few times a second, never changed after."""
         return self._status
+
+    def standing(self) -> Standing:
+        """What claims are decided on; a new one as soon as other models are here, and a few times a second."""
+        return self._standing
+
+    def shed(self, model: str, lane: str, cost: int) -> None:
+        """Give back what of this queue exceeds `cost` and is not on the device."""
+        self.post(lambda: self.requests.give_back(excess(self.requests.jobs.values(), model, lane, cost)))
 
     def drain(self, grace_s: float) -> None:
         """Stop launching, finish what is on the device within `grace_s`, give the rest back, end the engines."""
@@ -183,6 +195,8 @@ class Dispatcher:
         if self.is_draining:
             return
         self.loading.advance(now)
+        if here(self) != self._standing.here:
+            self._standing = standing(self, now)
         while self.flights.has_room(now):
             runnable = [
                 model
@@ -251,6 +265,7 @@ class Dispatcher:
         return model.pace.budget(model.spec.budget or self.config.budget, self.config.target_s)
 
     def _publish_status(self, now: float) -> None:
+        self._standing = standing(self, now)
         self._budgets = {model.spec.model: self._batch_budget(model) for model in self.models.values()}
         self._status = {
             "id": self.config.worker_id,

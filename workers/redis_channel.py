@@ -17,6 +17,7 @@ from kombu.transport import TRANSPORT_ALIASES, redis
 from redis.exceptions import NoScriptError
 
 from workers import redis_scripts
+from workers.claiming import Backlog
 
 log = logging.getLogger("shoal.broker")
 
@@ -90,6 +91,16 @@ class Channel(redis.Channel):
             for queue in queues:
                 pipe.llen(queue)
             return list(pipe.execute())
+
+    def backlogs(self, queues: Sequence[str]) -> dict[str, Backlog]:
+        """Of each queue its length, and when the message that is read next was published."""
+        found = self._backlogs(keys=list(queues))
+        pairs = zip(queues, found[::2], found[1::2], strict=True)
+        return {queue: Backlog(length, float(published) if published else None) for queue, length, published in pairs}
+
+    @cached_property
+    def _backlogs(self) -> Any:
+        return self._commands.register_script(redis_scripts.BACKLOGS)
 
     @cached_property
     def _commands(self) -> Any:

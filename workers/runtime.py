@@ -8,8 +8,11 @@ from functools import partial
 from typing import Any
 
 from catalog.snapshot import Snapshot
+from protocol.names import LANES
+from protocol.names import queue as queue_of
 from workers.bridge import Bridge
 from workers.brokers import Holdings
+from workers.claiming import Claiming
 from workers.custody import Custody
 from workers.deliveries import Delivery
 from workers.desk import Desk
@@ -17,6 +20,7 @@ from workers.dispatcher import Dispatcher
 from workers.heartbeat import Heartbeat
 from workers.intake import Intake
 from workers.leases import Leases
+from workers.neighbours import Known, Neighbours
 from workers.replies import Outbox
 from workers.subscriptions import Subscriptions
 from workers.wake import Cancelled, Wake
@@ -35,6 +39,8 @@ class Runtime:
     custody: Custody
     holdings: Holdings
     subscriptions: Subscriptions
+    neighbours: Neighbours
+    claiming: Claiming
     outbox: Outbox
     dispatcher: Dispatcher
     intake: Intake
@@ -43,6 +49,7 @@ class Runtime:
     heartbeat: Heartbeat
     leases: Leases | None  # on a Redis broker
     catalog: Callable[[], Snapshot]
+    pool: str
     prefetch: int
     drain_s: float
 
@@ -62,6 +69,7 @@ class Runtime:
         if self.leases is not None:
             self.leases.start()
         self.heartbeat.start()
+        self.neighbours.start()
 
     # -- between threads ---------------------------------------------------------------------------------------
 
@@ -84,6 +92,20 @@ class Runtime:
         held = {"queues": self.custody.queues(), "consuming": self.is_consuming}
         return {**self.dispatcher.status(), **held}
 
+    def held_models(self) -> dict[str, Known]:
+        """What other workers are told, from the neighbours' thread; 0 and None stand for what is not known yet."""
+        facts = {model["model"]: model for model in self.dispatcher.status()["models"]}
+        names = self.dispatcher.standing().here.union(self.claiming.claimed())
+        return {name: self._known(name, facts.get(name, {})) for name in names}
+
+    def mean_cost(self, model: str) -> float | None:
+        """Of its messages, in the most urgent lane that had any."""
+        means = (self.custody.mean_cost(queue_of(self.pool, model, lane)) for lane in LANES)
+        return next((mean for mean in means if mean is not None), None)
+
+    def _known(self, name: str, facts: dict[str, Any]) -> Known:
+        return Known(facts.get("bytes", 0), facts.get("load_s", 0.0), facts.get("rate"), self.mean_cost(name))
+
     def ailment(self) -> str | None:
         """Why this process should end, if it should. A broker that is away is no reason."""
         if self._drained:
@@ -100,6 +122,7 @@ class Runtime:
         """Finish what is on the device, give the rest back, acknowledge. The Hub has stopped; this thread stands in."""
         self._drained = True
         self.wake.stop()
+        self.neighbours.leave()
         self.intake.drain(partial(self.desk.redelivery.drain, self.outbox))
         draining = threading.Thread(target=self._drain, name="drain")
         draining.start()
@@ -109,6 +132,7 @@ class Runtime:
         self._turn()
         if self.leases is not None:
             self.leases.stop()
+        self.neighbours.stop()
         self.heartbeat.stop()
         log.info("worker drained")
 
@@ -116,6 +140,7 @@ class Runtime:
         """End without finishing: leases run out, other workers take over."""
         self._drained = True
         self.dispatcher.drain(0)
+        self.neighbours.stop()
         self.heartbeat.stop()
 
     def _drain(self) -> None:

@@ -47,7 +47,7 @@ SHOAL_LOAD_HANG_S = env.seconds("SHOAL_LOAD_HANG_S", 900.0)
 SHOAL_MEMORY_BYTES = env.byte_count("SHOAL_MEMORY_BYTES", None)  # None: what the device or cgroup has
 SHOAL_VISIBILITY_S = env.seconds("SHOAL_VISIBILITY_S", 5)
 SHOAL_DRAIN_S = env.seconds("SHOAL_DRAIN_S", 25)
-SHOAL_PREFETCH = env.integer("SHOAL_PREFETCH", 256, least=1)  # messages per queue on RabbitMQ; on Redis cost is counted
+SHOAL_PREFETCH = env.integer("SHOAL_PREFETCH", 256, least=1)  # most messages per queue on RabbitMQ
 
 # The database, for `gateway` alone: a worker learns the catalog from Redis and holds no credentials.
 SHOAL_DATABASE = env.database("SHOAL_DATABASE_URL", SHOAL_DATA / "shoal.db")
