@@ -4,13 +4,12 @@ A reference says which of the two (`redis:<id>` or `file:<expiry>-<id>`). It may
 so it is never a path.
 """
 
-import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from protocol import clock, codec, names
-from protocol.errors import Expired, InvalidInput
+from protocol.errors import Expired, InvalidInput, TransportFailure
 from protocol.messages import Payload
 
 INLINE_BYTES = 64 << 10  # up to here a payload travels in its message
@@ -39,19 +38,18 @@ def write_file(folder: Path, ref: str, data: bytes) -> None:
     sweep(folder, clock.now())
     path = folder / _file_name(ref)
     draft = path.with_suffix(".draft")
-    draft.write_bytes(data)
-    draft.replace(path)
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)  # on a full disk it would be in the way of the next one
+        raise
 
 
 def fetch(ref: str, folder: Path, get: Callable[[str], bytes | None]) -> bytes:
     """The payload behind a reference; `get` reads a Redis key. Raises Expired when it is gone."""
     key = redis_key(ref)
-    data: bytes | None = None
-    if key is not None:
-        data = get(key)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            data = (folder / _file_name(ref)).read_bytes()
+    data = get(key) if key is not None else _read_file(folder / _file_name(ref))
     if data is None:
         raise Expired("the request's payload is no longer kept; its deadline has passed")
     return data
@@ -80,6 +78,15 @@ def pack_payload(payload: Payload) -> bytes:
 
 def unpack_payload(data: bytes) -> Payload:
     return Payload(**codec.unpack(data))
+
+
+def _read_file(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TransportFailure(f"the request's payload could not be read ({error.strerror})") from None
 
 
 def _parse(ref: str) -> tuple[str, str | None, str]:

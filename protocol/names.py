@@ -21,6 +21,9 @@ OPS_QUEUE = "ops"  # housekeeping, ordinary Celery tasks
 
 LANES = ("interactive", "bulk")  # most urgent first
 
+# RabbitMQ 4 would drop what came back twenty times, however innocent; workers count what they started, and give up.
+DELIVERIES = 1_000_000
+
 WAKE_LENGTH = 1024  # about how many announcements a wake stream keeps, cancels among them
 COUNTS_KEPT_S = 86400  # how long `published` outlives the last publish
 
@@ -30,12 +33,12 @@ def queue(pool: str, model: str, lane: str) -> str:
     return f"shoal.{pool}.{model.replace('/', '__')}.{lane}"
 
 
-def queue_arguments(lane: str) -> dict[str, str]:
+def queue_arguments(lane: str) -> dict[str, str | int]:
     """How RabbitMQ is to keep a lane's queues. Whoever declares one first decides, so all must ask for the same.
 
     Bulk work may wait long and must outlive a broken node; a call somebody waits for is better sent again.
     """
-    return {"x-queue-type": "quorum"} if lane == "bulk" else {}
+    return {"x-queue-type": "quorum", "x-delivery-limit": DELIVERIES} if lane == "bulk" else {}
 
 
 def wake_stream(pool: str) -> str:

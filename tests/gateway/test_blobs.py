@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol import blobs
-from protocol.errors import Expired, InvalidInput
+from protocol.errors import Expired, InvalidInput, TransportFailure
 from protocol.messages import Payload
 
 ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -30,6 +30,23 @@ def test_file_payload_comes_back_whole(tmp_path: Path) -> None:
     blobs.write_file(tmp_path / "blobs", ref, b"data")
     assert blobs.fetch(ref, tmp_path / "blobs", nothing) == b"data"
     assert (tmp_path / "blobs").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_keeps_nothing_of_a_payload(tmp_path: Path) -> None:
+    ref = blobs.reference(ID, 9 << 20, time.time() + 60)
+    draft = tmp_path / f"{ref.removeprefix('file:')}.draft"
+    draft.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        blobs.write_file(tmp_path, ref, b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_payload_that_cannot_be_read_may_be_asked_for_again(tmp_path: Path) -> None:
+    ref = blobs.reference(ID, 9 << 20, time.time() + 60)
+    (tmp_path / ref.removeprefix("file:")).mkdir()
+    with pytest.raises(TransportFailure):
+        blobs.fetch(ref, tmp_path, nothing)
 
 
 def test_payload_that_is_gone_is_expired(tmp_path: Path) -> None:

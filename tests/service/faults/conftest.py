@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import missing
 from tests.service.faults import rabbitmq
 from tests.service.faults.system import RedisServer, Server, System, make_model
+from tests.service.harness import Fleet, Gateway, Services
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +62,26 @@ def make_system(state: RedisServer, broker: Server, tmp_path: Path) -> Iterator[
     for system in made:
         system.stop()
         assert system.leftovers() == []
+
+
+@pytest.fixture
+def services(broker: Server, state: RedisServer) -> Services:
+    """For workers without a gateway: a stand-in sends what a test wants to have in the broker."""
+    return Services(broker.url, state.url)
+
+
+@pytest.fixture
+def fleet(services: Services, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(services, tmp_path)
+    yield fleet
+    fleet.end()
+
+
+@pytest.fixture
+def stand_in(services: Services) -> Iterator[Gateway]:
+    gateway = Gateway(services)
+    yield gateway
+    gateway.close()
 
 
 @pytest.fixture

@@ -127,7 +127,9 @@ class System:
             wait_until(lambda: services.responds(f"{gateway.url}/readyz"), 60, f"a ready gateway, see {gateway.log}")  # noqa: B023
 
     def start_worker(self, **settings: Any) -> Worker:
-        return self.fleet.start(**(self.settings | settings))
+        worker = self.fleet.start(wait=False, **(self.settings | settings))
+        worker.wait_for_log(" ready.", 60)
+        return worker
 
     def engines(self, worker: Worker) -> list[int]:
         """Process ids of the engines of a worker that lives."""
