@@ -48,6 +48,11 @@ class TextTokenizer:
         """Ids of each text without special tokens, however many they are."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def read_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Ids and token types of two texts joined, special tokens included, however many they are."""
+        encoding = self._tokenizer.encode(first, second)
+        return encoding.ids, encoding.type_ids
+
     def wrap(self, content: Sequence[int]) -> Tokens:
         """Cut to the limit and put the special tokens around."""
         room = self.limit - len(self._prefix) - len(self._suffix)
