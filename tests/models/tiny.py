@@ -74,6 +74,33 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+# How two texts are joined, with the token type of each stretch
+_PAIRS = {"bert": "<s> $A </s> $B:1 </s>:1", "roberta": "<s> $A </s> </s> $B </s>"}
+
+
+def classifier(folder: Path, kind: str = "bert", labels: Sequence[str] = ("relevance",), **settings: Any) -> Path:
+    """A sequence classifier with weights large enough for scores to differ; `settings` go into config.json."""
+    torch.manual_seed(0)
+    named = dict(enumerate(labels))
+    made = config(kind)
+    made.update({"id2label": named, "label2id": {label: index for index, label in named.items()}, **settings})
+    model = library.AutoModelForSequenceClassification.from_config(made)
+    for weights in model.parameters():
+        weights.data *= 8 if weights.dim() > 1 else 1
+    model.save_pretrained(folder)
+    pair = _PAIRS["roberta" if made.model_type in ("roberta", "xlm-roberta", "bart") else "bert"]
+    tokenizer = word_tokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if kind == "bert" else [])]
+    library.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=64, model_input_names=names, **special
+    ).save_pretrained(folder)
+    return folder
+
+
 def config(kind: str) -> Any:
     return _configs()[kind]()
 
