@@ -16,6 +16,7 @@ from protocol.messages import Payload
 from protocol.spec import ModelSpec
 
 FAMILIES = {
+    "cross_encoder": "workers.families.cross_encoder",
     "fake": "workers.families.fake",
     "text_encoder": "workers.families.text_encoder",
 }
