@@ -114,6 +114,17 @@ def bare(kind: str, folder: Path) -> Path:
     return folder
 
 
+def tokenizer(kind: str, folder: Path, max_tokens: int | None = 64) -> None:
+    """Its files."""
+    made = byte_tokenizer() if kind.startswith("qwen") else word_tokenizer()
+    special = {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
+    if not kind.startswith("qwen"):
+        special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    library.PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=max_tokens, **special).save_pretrained(
+        folder
+    )
+
+
 def checkpoint(
     folder: Path,
     kind: str = "bert",
@@ -125,13 +136,7 @@ def checkpoint(
 ) -> Path:
     """A whole folder. `pooling` is 1_Pooling/config.json; None leaves modules.json out."""
     bare(kind, folder)
-    tokenizer = byte_tokenizer() if kind.startswith("qwen") else word_tokenizer()
-    special = {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
-    if not kind.startswith("qwen"):
-        special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    library.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=max_tokens, **special).save_pretrained(
-        folder
-    )
+    tokenizer(kind, folder, max_tokens)
     if pooling is not None:
         write(folder / "1_Pooling/config.json", {"word_embedding_dimension": WIDTH, **pooling})
         names = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if normalize else [])]

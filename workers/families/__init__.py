@@ -18,6 +18,7 @@ from protocol.spec import ModelSpec
 FAMILIES = {
     "cross_encoder": "workers.families.cross_encoder",
     "fake": "workers.families.fake",
+    "sparse_encoder": "workers.families.sparse_encoder",
     "text_encoder": "workers.families.text_encoder",
 }
 

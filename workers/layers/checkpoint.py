@@ -10,7 +10,7 @@ The entry's `load:` may say what the files do not, or otherwise:
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,6 +27,7 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "ro
 _LOAD_OPTIONS = ("pooling", "normalize", "prompts", "instruction_template", "dtype")
 _IGNORED_MODULES = ("Dropout",)
 _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
+FEATURES = "feature-extraction"  # what sentence-transformers calls the task of plain encoders
 _NO_LIMIT = 1 << 20  # tokenizers without a limit say 10^30
 
 
@@ -53,6 +54,7 @@ class Checkpoint:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     instruction_template: str | None = None
+    modules: tuple[tuple[str, Path], ...] = ()  # the family's own: class and folder, in order
 
     @property
     def model_type(self) -> str:
@@ -64,10 +66,16 @@ class Checkpoint:
         return int(self.config.get("pad_token_id") or 0) + 1 if self.model_type in OFFSET_POSITIONS else 0
 
 
-def read(spec: ModelSpec, folder: Path) -> Checkpoint:
-    """Raises ModelLoadFailed, naming the file, for anything it cannot honour."""
+def read(
+    spec: ModelSpec, folder: Path, *, tasks: Sequence[str] = (FEATURES,), own: Collection[str] | None = None
+) -> Checkpoint:
+    """Raises ModelLoadFailed, naming the file, for anything it cannot honour.
+
+    `tasks` are what the transformer may be made for. A family that does not pool names the modules it reads itself
+    in `own`.
+    """
     check_options(spec)
-    return _Folder(spec, folder).checkpoint()
+    return _Folder(spec, folder, tasks, own).checkpoint()
 
 
 def read_json(model: str, file: Path, default: Any = None) -> Any:
@@ -98,8 +106,11 @@ def check_options(spec: ModelSpec) -> None:
 class _Folder:
     """One folder being read."""
 
-    def __init__(self, spec: ModelSpec, folder: Path) -> None:
+    def __init__(self, spec: ModelSpec, folder: Path, tasks: Sequence[str], own: Collection[str] | None) -> None:
         self._spec = spec
+        self._tasks = tasks
+        self._own = own
+        self._modules: list[tuple[str, Path]] = []
         self._folder = folder
         self._pooling: tuple[str, ...] = ()
         self._include_prompt = True
@@ -116,13 +127,13 @@ class _Folder:
             raise self._unsupported("config.json", "is missing")
         sentences = next(iter(sorted(self._transformer.glob("sentence_*_config.json"))), self._transformer / "none")
         settings = self._json(sentences, {})
-        if settings.get("transformer_task", "feature-extraction") != "feature-extraction":
+        if settings.get("transformer_task", self._tasks[0]) not in self._tasks:
             raise self._unsupported(sentences.name, f"asks for {settings['transformer_task']!r}")
         published = self._json(self._folder / "config_sentence_transformers.json", {})
         return Checkpoint(
             folder=self._transformer,
             config=config,
-            pooling=(load["pooling"],) if "pooling" in load else self._pooling_or_fail(),
+            pooling=self._pooling_or_fail(),
             normalize=load.get("normalize", self._normalize),
             max_tokens=self._max_tokens(config, settings),
             include_prompt=self._include_prompt,
@@ -131,10 +142,13 @@ class _Folder:
             prompts={**(published.get("prompts") or {}), **load.get("prompts", {})},
             default_prompt=published.get("default_prompt_name"),
             instruction_template=load.get("instruction_template"),
+            modules=tuple(self._modules),
         )
 
     def _read_module(self, kind: str, folder: Path) -> None:
-        if kind == "Transformer":
+        if self._own is not None and kind in self._own:
+            self._modules.append((kind, folder))
+        elif kind in ("Transformer", "MLMTransformer"):
             self._transformer = folder
         elif self._normalize and kind not in _IGNORED_MODULES:
             raise self._unsupported("modules.json", f"puts {kind} behind Normalize")
@@ -172,7 +186,9 @@ class _Folder:
         self._dense.append(Dense(folder, activation))
 
     def _pooling_or_fail(self) -> tuple[str, ...]:
-        if not self._pooling:
+        if "pooling" in self._spec.load:
+            return (self._spec.load["pooling"],)
+        if not self._pooling and self._own is None:
             raise self._unsupported("modules.json", "names no pooling; say load.pooling in the catalog entry")
         return self._pooling
 

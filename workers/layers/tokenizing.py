@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from workers.layers.checkpoint import Checkpoint, read_json
 from workers.weights.failures import CORRUPT, UNSUPPORTED, load_failed
@@ -39,6 +39,7 @@ class TextTokenizer:
         self._keeps_end = settings.get("truncation_side") == "left"
         self._tokenizer = _made(model, checkpoint, settings)
         self._prefix, self._suffix = _wrapping(model, self._tokenizer)
+        self.specials = np.array(sorted({*self._prefix, *self._suffix}), np.int32)
         if self.vocabulary is None:
             self.vocabulary = self._tokenizer.get_vocab_size()
         if self.limit <= len(self._prefix) + len(self._suffix):
@@ -53,12 +54,36 @@ class TextTokenizer:
         encoding = self._tokenizer.encode(first, second)
         return encoding.ids, encoding.type_ids
 
+    def read_places(self, texts: Sequence[str]) -> list[Encoding]:
+        """As `read`, with the place of each token in its text."""
+        return self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+
+    @property
+    def room(self) -> int:
+        """Tokens of text that fit between the special ones."""
+        return self.limit - len(self._prefix) - len(self._suffix)
+
+    @property
+    def lead(self) -> int:
+        """How many special tokens stand before a text."""
+        return len(self._prefix)
+
+    @property
+    def unknown(self) -> str | None:
+        """How a token that the vocabulary lacks is spelled."""
+        name: str | None = getattr(self._tokenizer.model, "unk_token", None)
+        return name
+
+    @property
+    def marks_pieces(self) -> bool:
+        """Whether tokens that go on a word say so in their own spelling, as `##ing` does."""
+        return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
+
     def wrap(self, content: Sequence[int]) -> Tokens:
         """Cut to the limit and put the special tokens around."""
-        room = self.limit - len(self._prefix) - len(self._suffix)
         kept = content
-        if len(content) > room:
-            kept = content[-room:] if self._keeps_end else content[:room]
+        if len(content) > self.room:
+            kept = content[-self.room :] if self._keeps_end else content[: self.room]
         ids = np.array([*self._prefix, *kept, *self._suffix], np.int32)
         return Tokens(ids, len(content) + len(self._prefix) + len(self._suffix))
 
