@@ -91,5 +91,7 @@ ENTRY = {
 
 FAMILIES = {
     "text_encoder": "Dense vectors from any encoder or decoder that transformers reads from safetensors.",
+    "cross_encoder": "Rerankers that read query and item together and give one score, as sentence-transformers runs them.",
+    "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary, also models whose queries need no forward.",
     "fake": "No weights: sleeps as long as it is told and answers what can be checked. For tests and measures.",
 }
