@@ -20,7 +20,8 @@ from typing import Any
 
 from catalog.snapshot import Snapshot
 from protocol.clock import now as agreed_time
-from workers.batching import batch_cost, form_batch
+from workers.batching import Pace, batch_cost, form_batch
+from workers.ceilings import KeptCeilings, Remembering
 from workers.claims import Standing
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery, Outbox
@@ -55,12 +56,13 @@ COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the dispatcher needs of the world besides its inbox: the time, somebody to prepare, engines."""
+    """What the dispatcher needs of the world besides its inbox: the time, somebody to prepare, engines, a memory."""
 
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = agreed_time  # what gateways write deadlines in
     preparation: Callable[[WorkerConfig], Preparing] = Preparation
     engine: Callable[[WorkerConfig, str, selectors.BaseSelector], Engine] = EngineProcess
+    ceilings: Callable[[WorkerConfig], Remembering] = KeptCeilings
 
 
 class Dispatcher:
@@ -90,6 +92,7 @@ class Dispatcher:
         os.set_blocking(self._wake_write, False)
         self.selector.register(self._wake_read, selectors.EVENT_READ)
         self.preparation = self.outside.preparation(config)
+        self.ceilings = self.outside.ceilings(config)
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.models: dict[str, ServedModel] = {}
         self.turns = Turns()
@@ -242,7 +245,8 @@ class Dispatcher:
             entry = self.catalog().by_digest(digest)
             if entry is None:
                 return None
-            self.models[digest] = ServedModel(entry, last_used=self.clock())
+            pace = Pace(ceiling=self.ceilings.get(entry.spec))
+            self.models[digest] = ServedModel(entry, last_used=self.clock(), pace=pace)
         return self.models[digest]
 
     def _drain(self, until: float) -> None:
@@ -257,6 +261,7 @@ class Dispatcher:
     def _finish(self) -> None:
         self.requests.give_back(list(self.requests.jobs.values()))
         self.preparation.stop()
+        self.ceilings.stop()
         self.flights.close()
 
     # -- reporting ---------------------------------------------------------------------------------------------

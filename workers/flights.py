@@ -135,7 +135,7 @@ class Flights:
             entry.crashes += 1
         relieved = False
         if kind == "memory":
-            flight.model.pace.lower(flight.cost)
+            self._lower(flight)
             relieved = self._dispatcher.evictions.relieve(flight.model, self._dispatcher.clock())
         # alone in a dying engine may be bad luck once: the engine may have been killed from outside
         if len(batch) == 1 and not relieved and (kind != "lost" or batch[0].crashes > 1):
@@ -144,6 +144,13 @@ class Flights:
         self._dispatcher.counters["retries"] += 1
         middle = (len(batch) + 1) // 2
         flight.model.suspects += [part for part in (batch[:middle], batch[middle:]) if part]
+
+    def _lower(self, flight: Flight) -> None:
+        pace = flight.model.pace
+        before = pace.ceiling
+        pace.lower(flight.cost)
+        if pace.ceiling is not None and pace.ceiling != before:
+            self._dispatcher.ceilings.put(flight.model.spec, pace.ceiling)
 
     def _refuse(self, flight: Flight, entry: Entry, error: ShoalError) -> None:
         """One line each, and the batch's number leads to the one trace that the engine has logged."""

@@ -138,7 +138,10 @@ class Device:
         self._ids = itertools.count(1)
         given = WorkerConfig("w", data=None, memory_bytes=capacity, **config)  # type: ignore[arg-type]  # writes nothing
         self.preparation = PromptPreparation()
-        outside = Outside(lambda: self.now, lambda: self.now, lambda config: self.preparation, self._engine)
+        self.ceilings: dict[str, int] = {}  # by model, as the worker's file would have them
+        outside = Outside(
+            lambda: self.now, lambda: self.now, lambda config: self.preparation, self._engine, lambda config: self
+        )
         self.dispatcher = Dispatcher(given, lambda: Snapshot(1, tuple(models)), self.outbox, outside)
 
     def _engine(self, config: WorkerConfig, bundle: str, selector: selectors.BaseSelector) -> ScriptedEngine:
@@ -189,6 +192,19 @@ class Device:
         self.dispatcher.submit(Delivery(request, load=lambda: Payload([])))
         self._step()
         return request.id
+
+    # -- Remembering -------------------------------------------------------------------------------------------
+
+    def get(self, spec: ModelSpec) -> int | None:
+        return self.ceilings.get(spec.model)
+
+    def put(self, spec: ModelSpec, cost: int) -> None:
+        self.ceilings[spec.model] = cost
+
+    def stop(self) -> None:
+        """Writes nothing."""
+
+    # -- what came out -----------------------------------------------------------------------------------------
 
     def answered(self) -> set[str]:
         return {reply.id for reply in self.outbox.replies}
