@@ -32,4 +32,5 @@ def error_headers(error: ShoalError, request_id: str) -> dict[str, str]:
         headers["Retry-After"] = f"{error.retry_after:g}"
     if "task_id" in error.extra:
         headers["Location"] = f"/v1/tasks/{error.extra['task_id']}"
+        headers["X-Should-Retry"] = "false"  # OpenAI's clients would have the work done twice
     return headers

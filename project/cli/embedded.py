@@ -20,7 +20,7 @@ import redis
 from project.cli import processes
 from project.cli.failure import CannotStart
 
-OLDEST_MAJOR = 7  # BLMPOP
+OLDEST_MAJOR = 7  # none older was tried
 HOST = "127.0.0.1"
 
 _CONFIG = """\

@@ -74,6 +74,7 @@ async def test_a_call_late_on_the_device_is_answered_by_its_task(client: httpx.A
     error = late.json()["error"]
     assert (late.status_code, error["code"]) == (504, "GATEWAY_TIMEOUT")
     assert error["task_id"] == late.headers["X-SIE-Request-ID"]
+    assert late.headers["X-Should-Retry"] == "false"
     where = late.headers["Location"]
     assert where == f"/v1/tasks/{error['task_id']}"
     assert (await look(client, where, wait=0))["state"] == "running"
