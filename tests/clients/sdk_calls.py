@@ -18,6 +18,8 @@ from sie_sdk import SIEAsyncClient, SIEClient
 
 MODEL = "shoal-tests/minilm"
 FAULTS = "shoal-tests/faults"
+RANKER = "shoal-tests/ranker"
+READER = "shoal-tests/reader"
 TINY_PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f000500"
     "01ff56c72f0d0000000049454e44ae426082"
@@ -68,6 +70,26 @@ CALLS: dict[str, Callable[[SIEClient], Any]] = {
     "not_finite": lambda c: encode(c, {"text": "zzznan"}, model=FAULTS),
     "cold": lambda c: encode(c, {"text": "hello"}, model="shoal-tests/slow"),
     "cannot_load": lambda c: encode(c, {"text": "hello"}, model="shoal-tests/broken"),
+    "score": lambda c: c.score(
+        RANKER,
+        {"id": "q", "text": "a red boat"},
+        [{"id": "far", "text": "green"}, {"text": "a red boat"}, {"id": "near", "text": "a red car"}],
+        instruction="what floats",
+    ),
+    "score_images": lambda c: c.score(RANKER, {"text": "a"}, [{"images": [{"data": TINY_PNG, "format": "png"}]}]),
+    "score_of_encoder": lambda c: c.score(MODEL, {"text": "a"}, [{"text": "b"}]),
+    "extract": lambda c: c.extract(
+        READER, [{"id": "a", "text": "one boat, two boat three"}, {"text": "none"}], labels=["boat", "three"]
+    ),
+    "extract_media": lambda c: c.extract(
+        READER, {"text": "boat", "images": [{"data": TINY_PNG, "format": "png"}]}, labels=["boat"]
+    ),
+    "extract_document": lambda c: c.extract(READER, {"document": b"%PDF-1.7"}),
+    "extract_partly": lambda c: c.extract(
+        READER, [{"text": "boat boom"}, {"text": "boat"}], labels=["boat"], options={"overflow_policy": "truncate"}
+    ),
+    "extract_bad_option": lambda c: c.extract(READER, {"text": "boat"}, options={"threshold": 2}),
+    "extract_unread_option": lambda c: c.extract(READER, {"text": "boat"}, options={"threshold": 0.5}),
     "list_models": lambda c: [model["name"] for model in c.list_models()],
     "get_model": lambda c: dict(c.get_model(MODEL)),
     "get_model_unknown": lambda c: c.get_model("shoal-tests/minilmm"),

@@ -26,6 +26,10 @@ ERRORS = {
     "broken_forward": ("ServerError", "INFERENCE_ERROR", ""),
     "not_finite": ("ServerError", "NON_FINITE_OUTPUT", "finite"),
     "cannot_load": ("ModelLoadFailedError", "MODEL_LOAD_FAILED", "could not be loaded"),
+    "score_images": ("RequestError", "INVALID_INPUT", "images"),
+    "score_of_encoder": ("RequestError", "INVALID_INPUT", "does not score"),
+    "extract_bad_option": ("RequestError", "INVALID_INPUT", "from 0 to 1"),
+    "extract_unread_option": ("RequestError", "INVALID_INPUT", "does not read 'threshold'"),
 }
 
 
@@ -86,6 +90,35 @@ def test_errors_are_the_sdks_own(outcomes: Outcomes, call: str, wanted: tuple[st
 def test_a_cold_model_is_waited_for_by_the_sdks_own_retries(outcomes: Outcomes) -> None:
     assert outcomes["cold"]["result"]["dense"]["shape"] == [8]
     assert outcomes["cold"]["retries"] >= 1
+
+
+def test_scores_are_ranked_with_the_items_ids(outcomes: Outcomes) -> None:
+    result = outcomes["score"]["result"]
+
+    assert (result["model"], result["query_id"]) == ("shoal-tests/ranker", "q")
+    ranked = [(entry["item_id"], entry["rank"], entry["score"]) for entry in result["scores"]]
+    assert ranked == [("item-1", 0, 1.0), ("near", 1, 0.5), ("far", 2, 0.0)]
+
+
+def test_entities_lead_into_the_text(outcomes: Outcomes) -> None:
+    first, second = outcomes["extract"]["result"]
+
+    assert first["id"] == "a"
+    spans = [(found["label"], found["start"], found["end"]) for found in first["entities"]]
+    assert spans == [("boat", 14, 18), ("three", 19, 24)]
+    assert (second["entities"], second["objects"]) == ([], [])
+
+
+def test_media_arrive_whole(outcomes: Outcomes) -> None:
+    assert outcomes["extract_media"]["result"]["data"] == {"bytes": {"images": 82}}
+    assert outcomes["extract_document"]["result"]["data"] == {"bytes": {"document": 8}}
+
+
+def test_an_item_that_failed_alone_says_so(outcomes: Outcomes) -> None:
+    bad, good = outcomes["extract_partly"]["result"]
+
+    assert bad["error"]["code"] == "INFERENCE_ERROR"
+    assert len(good["entities"]) == 1
 
 
 def test_models_are_listed_and_described(outcomes: Outcomes) -> None:
