@@ -270,6 +270,7 @@ def test_bytes_are_estimated_from_headers_and_near_what_is_held(find: Callable[[
 
 
 def test_a_folder_is_made_once_by_whoever_comes_first(tmp_path: Path) -> None:
+    """S073"""
     makers: list[int] = []
     started = threading.Barrier(4)
 
@@ -309,6 +310,7 @@ def _hold(target: Path, held: Any, done: Any) -> None:
 
 
 def test_another_process_waits_for_the_one_that_makes(tmp_path: Path) -> None:
+    """S073"""
     context = multiprocessing.get_context("spawn")
     held, done = context.Event(), context.Event()
     other = context.Process(target=_hold, args=(tmp_path / "made", held, done))

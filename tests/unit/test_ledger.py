@@ -132,6 +132,20 @@ def test_the_first_promise_is_what_the_files_say() -> None:
     assert device.dispatcher.evictions.ledger.held == {half.spec.digest: 50}
 
 
+def test_a_model_that_comes_back_is_promised_what_it_measured() -> None:
+    half, large = MODELS[2], MODELS[4]
+    device = Device([half, large], CAPACITY)
+    device.ask(half)
+    device.engines[0].finish_load(60)
+    device.finish_all()
+    device.ask(large)
+    for _ in range(3):
+        device.finish_all()
+    device.ask(half)
+    device.finish_all()
+    assert device.dispatcher.evictions.ledger.held == {half.spec.digest: 60}
+
+
 def test_a_measure_replaces_the_promise() -> None:
     ledger = Ledger(100)
     ledger.reserve("a", 40)

@@ -43,6 +43,7 @@ def test_a_model_that_no_engine_can_be_told_of_fails_alone(
     assert broken.error is not None and broken.error["code"] == "MODEL_LOAD_FAILED"
     assert good.error is None
     assert dispatcher.alive
+    assert set(dispatcher.evictions.ledger.held) == {GOOD.spec.digest}
 
 
 def test_an_item_that_no_engine_can_be_told_fails_alone(dispatcher: Dispatcher, outbox: RecordingOutbox) -> None:
