@@ -45,6 +45,10 @@ SETTINGS = {
     "SHOAL_COLD_WAIT_S": ("", "How long a call waits for its model to load."),
     "SHOAL_PROVISION_WAIT_S": ("", "How long a call waits for a worker of its pool."),
     "SHOAL_MAX_BODY_BYTES": ("34 MiB", "Largest HTTP body."),
+    "SHOAL_MEDIA_HOSTS": (
+        "none",
+        "Hosts that items may name media of by URL: `host`, `*.host`, `host:port`, `http://host`.",
+    ),
     "SHOAL_MAX_PENDING": ("", "Calls that may wait in one gateway process; more are answered `QUEUE_FULL`."),
     "SHOAL_TASK_TTL_S": ("", "How long a task and its result are kept."),
     "SHOAL_DEVICE": ("", "`auto`, `cpu`, `mps`, `cuda`, `cuda:N`; `all` is one worker per CUDA device."),
@@ -90,8 +94,11 @@ ENTRY = {
 }
 
 FAMILIES = {
+    "gliclass": "Classes named by the caller, all of them scored in one forward (GLiClass uni-encoders).",
+    "gliner": "Entities of kinds that the caller names: GLiNER's span, token and bi-encoder checkpoints; redacts too.",
+    "token_classifier": "Entities of the kinds a checkpoint was trained for: NER and PII models; can redact them.",
     "text_encoder": "Dense vectors from any encoder or decoder that transformers reads from safetensors.",
-    "cross_encoder": "Rerankers that read query and item together and give one score, as sentence-transformers runs them.",
-    "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary, also models whose queries need no forward.",
+    "cross_encoder": "Rerankers that read query and item together, as sentence-transformers runs them.",
+    "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
     "fake": "No weights: sleeps as long as it is told and answers what can be checked. For tests and measures.",
 }

@@ -16,9 +16,14 @@ from protocol.messages import Payload
 from protocol.spec import ModelSpec
 
 FAMILIES = {
+    "causal_reranker": "workers.families.causal_reranker",
     "cross_encoder": "workers.families.cross_encoder",
     "fake": "workers.families.fake",
+    "gliclass": "workers.families.gliclass",
+    "gliner": "workers.families.gliner",
     "sparse_encoder": "workers.families.sparse_encoder",
+    "token_classifier": "workers.families.token_classifier",
+    "text_classifier": "workers.families.text_classifier",
     "text_encoder": "workers.families.text_encoder",
 }
 

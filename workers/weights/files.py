@@ -10,6 +10,7 @@ from workers.weights.failures import CORRUPT, UNSUPPORTED, load_failed
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+CONFIGS = ("config.json", "modules.json", "gliner_config.json")  # a model's folder has one of them
 
 _MAX_HEADER = 100 << 20
 
@@ -61,8 +62,8 @@ def count_numbers(folder: Path) -> int:
 
 def check(model: str, folder: Path) -> None:
     """Refuse a folder whose safetensors files are damaged, before anything loads it. Raises ModelLoadFailed."""
-    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
-        raise load_failed(model, UNSUPPORTED, "its folder has neither config.json nor modules.json")
+    if not any((folder / name).is_file() for name in CONFIGS):
+        raise load_failed(model, UNSUPPORTED, f"its folder has none of {', '.join(CONFIGS)}")
     try:
         shards(folder)
         for file in [*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]:

@@ -4,6 +4,7 @@ import io
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from huggingface_hub.errors import (
 from tqdm.std import tqdm
 
 from protocol.errors import ModelLoadFailed
-from protocol.spec import ModelSpec
+from protocol.spec import ModelSpec, Source
+from workers.weights import files
 from workers.weights.failures import DISK, GATED, NETWORK, NOT_FOUND, load_failed
 from workers.weights.once import alone
 
@@ -30,6 +32,7 @@ log = logging.getLogger("shoal.weights")
 
 # Weights as safetensors, what describes them and the tokenizer; never pickles. Code only where it was approved.
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
+_TOKENIZER = ["*.json", "*.txt", "*.model"]
 _UNWANTED = ["onnx/*", "openvino/*", "*.onnx*", "original/*", "gguf/*"]
 
 
@@ -42,7 +45,7 @@ def cached(spec: ModelSpec) -> Path | str:
     except LocalEntryNotFoundError:
         return f"the Hugging Face cache ({_at_revision(spec)} is not in it)"
     weights = [*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]
-    if not weights or not (folder / "config.json").is_file():
+    if not weights or not any((folder / name).is_file() for name in files.CONFIGS):
         return f"the Hugging Face cache (only part of {_at_revision(spec)} is in it)"
     return folder
 
@@ -65,6 +68,41 @@ def download(spec: ModelSpec, offline: bool, cache: Path, progress: Callable[[fl
         # Planning a download wraps what went wrong.
         reason = error.__cause__ if isinstance(error, DryRunError) else error
         raise _explained(spec, reason or error) from error
+
+
+def tokenizer(spec: ModelSpec, repo: str, revision: str) -> Path:
+    """Config and tokenizer of another repo, from the Hugging Face cache. Raises ModelLoadFailed."""
+    try:
+        return Path(_tokenizer(repo, revision, local_files_only=True))
+    except LocalEntryNotFoundError:
+        what = f"the tokenizer of {repo} at {revision[:12]} is not in the Hugging Face cache"
+        raise load_failed(spec.model, NOT_FOUND, what) from None
+
+
+def fetch_tokenizers(spec: ModelSpec, offline: bool) -> None:
+    """What the entry's `load.tokenizers` names, so that `tokenizer` finds it. Raises ModelLoadFailed.
+
+    Where no hub may be asked it is left to the family to say what it lacks: folders often have their own tokenizer.
+    """
+    if offline or constants.is_offline_mode():
+        return
+    for repo, revision in spec.load.get("tokenizers", {}).items():
+        try:
+            _tokenizer(repo, revision)
+        except (OSError, httpx.HTTPError) as error:
+            raise _explained(replace(spec, source=Source(repo, revision)), error) from error
+
+
+def _tokenizer(repo: str, revision: str, **options: Any) -> Any:
+    return huggingface_hub.snapshot_download(
+        repo,
+        revision=revision,
+        allow_patterns=_TOKENIZER,
+        ignore_patterns=_UNWANTED,
+        cache_dir=constants.HF_HUB_CACHE,
+        tqdm_class=_bar(1, lambda share: None),
+        **options,
+    )
 
 
 def _snapshot(spec: ModelSpec, **options: Any) -> Any:

@@ -48,6 +48,7 @@ def resolve(spec: ModelSpec, config: Config, progress: Progress = lambda share: 
         found = look()
         if isinstance(found, Path):
             files.check(spec.model, found)
+            hub.fetch_tokenizers(spec, config.offline)
             log.info("files found", extra={"model": spec.model, "folder": str(found)})
             return found
         refusals.append(found)
