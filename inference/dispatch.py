@@ -25,7 +25,7 @@ from inference.gateway import Gateway
 from protocol import blobs, clock, errors, names
 from protocol.cost import estimate_cost
 from protocol.errors import Expired, GatewayTimeout, InferenceError, InvalidInput, ModelNotFound, ShoalError
-from protocol.items import check_inputs
+from protocol.items import check_inputs, remote_media
 from protocol.messages import EMBED, Payload, Request
 from protocol.options import parse_options, parse_profile
 from protocol.replies import Reply
@@ -116,13 +116,32 @@ def resolve(catalog: Snapshot, call: Call) -> Resolved:
 
 
 async def send(gateway: Gateway, accepted: Accepted) -> None:
-    """Returns when the request is with the broker. Raises QueueFull or QueueUnavailable."""
+    """Returns when the request is with the broker. Raises QueueFull, QueueUnavailable, or what forbids a medium."""
     request, payload = accepted.request, accepted.payload
+    await fetch_media(gateway, payload)
     body = _body({"model": request.model, **payload.to_wire()})
     if len(body) > blobs.INLINE_BYTES:
         body = _body({"model": request.model, "blob": await gateway.payloads.keep(request, payload)})
     await gateway.publisher.publish(request, accepted.queue, accepted.spec.pool, body)
     gateway.queues.published(accepted)
+
+
+async def fetch_media(gateway: Gateway, payload: Payload) -> None:
+    """Put data where items name a URL. Raises InvalidInput."""
+    remote = remote_media(payload)
+    if not remote:
+        return
+    fetches = (gateway.media.fetch(one["url"], where, kind) for where, kind, one in remote)
+    contents = await asyncio.gather(*fetches, return_exceptions=True)
+    room = gateway.limits.max_body_bytes
+    for (where, _, one), content in zip(remote, contents, strict=True):
+        if isinstance(content, BaseException):
+            raise content
+        room -= len(content)
+        if room < 0:
+            raise InvalidInput(f"{where} leads past the {gateway.limits.max_body_bytes} bytes of a call", param=where)
+        one["data"] = content
+        del one["url"]
 
 
 def _body(arguments: Mapping[str, Any]) -> bytes:

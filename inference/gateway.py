@@ -20,6 +20,7 @@ from inference.mailbox import Mailbox
 from inference.payloads import PayloadStore
 from inference.publisher import Publisher
 from inference.queues import QueueReader
+from inference.remote_media import RemoteMedia
 from inference.tasks import TaskStore
 from inference.usage import Record, UsageMeter
 from inference.windows import Windows
@@ -74,6 +75,7 @@ class Gateway:
         limits: Limits,
         record_usage: Record,
         require_keys: bool = False,
+        media: RemoteMedia | None = None,
     ) -> None:
         self.catalog = catalog
         self.keys = keys
@@ -91,6 +93,7 @@ class Gateway:
         self.tasks = TaskStore(self.redis, limits.task_ttl_s)
         self.payloads = PayloadStore(self.redis, data_dir / "blobs")
         self.usage = UsageMeter(record_usage)
+        self.media = media or RemoteMedia(())
         self._background: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -15,6 +15,7 @@ from inference.dialects import native
 from inference.gateway import Gateway, Limits
 from inference.hot import new_id
 from inference.lean import LeanHandler
+from inference.remote_media import RemoteMedia
 from inference.usage import Amounts
 from protocol.errors import ShoalError
 
@@ -35,6 +36,7 @@ def make_gateway() -> Gateway:
         keys=KeyFollower(settings.SHOAL_REDIS_URL),
         record_usage=record_usage,
         require_keys=settings.SHOAL_REQUIRE_KEYS,
+        media=RemoteMedia(settings.SHOAL_MEDIA_ORIGINS),
         limits=Limits(
             request_timeout_s=settings.SHOAL_REQUEST_TIMEOUT_S,
             cold_wait_s=settings.SHOAL_COLD_WAIT_S,

@@ -61,15 +61,23 @@ def parse_item(raw: Any, where: str) -> dict[str, Any]:
 
 
 def check_inputs(payload: Payload, spec: ModelSpec) -> None:
-    """Refuse what the model does not read, and media that nobody fetched. Raises InvalidInput that names the key."""
+    """Refuse what the model does not read. Raises InvalidInput that names the item's key."""
     unread = {key for key, read in INPUTS.items() if read not in spec.inputs}
-    queries = [] if payload.query is None else [("query", payload.query)]
-    for where, item in [*queries, *((f"items[{index}]", item) for index, item in enumerate(payload.items))]:
+    for where, item in placed(payload):
         for key in unread & item.keys():
             place, reads = f"{where}.{key}", ", ".join(spec.inputs)
             raise InvalidInput(f"{place} is not read by model {spec.model!r}, which reads {reads}", param=place)
-        for place, _ in media.remote(item, where):
-            raise InvalidInput(f"{place} is not fetched; send data", param=place)
+
+
+def placed(payload: Payload) -> list[tuple[str, dict[str, Any]]]:
+    """Every item with its place, a query first."""
+    queries = [] if payload.query is None else [("query", payload.query)]
+    return [*queries, *((f"items[{index}]", item) for index, item in enumerate(payload.items))]
+
+
+def remote_media(payload: Payload) -> list[tuple[str, str, dict[str, Any]]]:
+    """See `media.remote`."""
+    return [found for where, item in placed(payload) for found in media.remote(item, where)]
 
 
 def parse_text(raw: Any, where: str) -> str:

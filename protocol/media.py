@@ -39,13 +39,13 @@ def parse(kind: str, raw: Any, where: str) -> Any:
     return [_parse_one(kind, image, f"{where}[{index}]") for index, image in enumerate(raw)]
 
 
-def remote(item: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The media of an item that name a `url` in place of data, each with the place of its url."""
+def remote(item: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The media of an item that name a `url` in place of data: the place of the url, the kind, the map itself."""
     for kind in item.keys() & set(KINDS):
         many = isinstance(item[kind], list)
         for index, one in enumerate(item[kind] if many else [item[kind]]):
             if "url" in one:
-                yield f"{where}.{kind}{f'[{index}]' if many else ''}.url", one
+                yield f"{where}.{kind}{f'[{index}]' if many else ''}.url", kind, one
 
 
 def _parse_one(kind: str, raw: Any, where: str) -> dict[str, Any]:

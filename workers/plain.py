@@ -9,7 +9,7 @@ from catalog.snapshot import Resolved, Snapshot
 from protocol import clock, names
 from protocol.cost import estimate_cost
 from protocol.errors import InvalidInput, ModelNotFound
-from protocol.items import check_inputs, parse_item, parse_items
+from protocol.items import check_inputs, parse_item, parse_items, remote_media
 from protocol.messages import TASK_PREFIX, Payload, Request
 from protocol.options import parse_options, parse_profile, shown
 
@@ -36,6 +36,8 @@ def translate(headers: Mapping[str, Any], arguments: Mapping[str, Any], catalog:
     query = parse_item(given["query"], "query") if primitive == "score" else None
     payload = Payload(parse_items(given["items"]), options, query)
     check_inputs(payload, spec)
+    for where, _, _ in remote_media(payload):
+        raise InvalidInput(f"{where} is fetched by gateways only; send data", param=where)
     now = clock.now()
     request = Request(
         id=headers["id"],

@@ -27,6 +27,7 @@ SHOAL_REQUEST_TIMEOUT_S = env.seconds("SHOAL_REQUEST_TIMEOUT_S", 120)
 SHOAL_COLD_WAIT_S = env.seconds("SHOAL_COLD_WAIT_S", 30)
 SHOAL_PROVISION_WAIT_S = env.seconds("SHOAL_PROVISION_WAIT_S", 5)
 SHOAL_MAX_BODY_BYTES = env.byte_count("SHOAL_MAX_BODY_BYTES", None) or 34 << 20
+SHOAL_MEDIA_HOSTS = env.words("SHOAL_MEDIA_HOSTS", [])  # that gateways may fetch media from
 SHOAL_MAX_PENDING = env.integer("SHOAL_MAX_PENDING", 8192, least=1)  # calls waiting per gateway process
 SHOAL_TASK_TTL_S = env.integer("SHOAL_TASK_TTL_S", 3600, least=1)
 

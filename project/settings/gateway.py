@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from admin.theme import UNFOLD as UNFOLD  # a setting
+from inference.remote_media import parse_origins
 from project import env
 from project.settings.base import *  # noqa: F403  # the roles share one base
 from project.settings.base import (
@@ -11,10 +12,16 @@ from project.settings.base import (
     SHOAL_DATA,
     SHOAL_DATABASE,
     SHOAL_MAX_BODY_BYTES,
+    SHOAL_MEDIA_HOSTS,
     SHOAL_TRUSTED_ORIGINS,
 )
 from protocol.options import OVERFLOWS
 from protocol.options.extract import LONG_TEXTS
+
+try:
+    SHOAL_MEDIA_ORIGINS = parse_origins(SHOAL_MEDIA_HOSTS)
+except ValueError as error:
+    raise env.BadSetting(f"SHOAL_MEDIA_HOSTS: {error}.") from None
 
 SECRET_KEY = env.secret("SHOAL_SECRET_KEY", SHOAL_DATA / "secret_key")
 DATABASES = {"default": SHOAL_DATABASE}

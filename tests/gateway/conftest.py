@@ -14,6 +14,7 @@ from catalog.keys import KeySnapshot
 from catalog.snapshot import Model, Snapshot
 from inference.gateway import Gateway, Limits
 from inference.lean import LeanHandler
+from inference.remote_media import RemoteMedia
 from protocol.spec import ModelSpec
 from tests.gateway.double import DIMS, WorkerDouble
 
@@ -64,6 +65,7 @@ class Setup:
     require_keys: bool = False
     catalog: Held = field(default_factory=lambda: Held(CATALOG))
     keys: Held = field(default_factory=lambda: Held(KeySnapshot()))
+    media: RemoteMedia = field(default_factory=lambda: RemoteMedia(()))
     usage: list[Any] = field(default_factory=list)  # what was handed over
 
     def make(self) -> Gateway:
@@ -76,6 +78,7 @@ class Setup:
             limits=self.limits,
             record_usage=self.usage.append,
             require_keys=self.require_keys,
+            media=self.media,
         )
 
 

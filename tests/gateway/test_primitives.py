@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -9,7 +10,8 @@ import msgpack
 import pytest
 
 from catalog.snapshot import Model, Snapshot
-from protocol.errors import InputTooLong, ResourceExhausted
+from inference.lean import LeanHandler
+from protocol.errors import InputTooLong, InvalidInput, ResourceExhausted
 from protocol.replies import Reply
 from protocol.spec import ModelSpec
 from tests.gateway.conftest import RANKER, Held, Setup
@@ -205,6 +207,45 @@ async def test_what_is_wrong_with_media_is_named(
 ) -> None:
     response = await client.post(EXTRACT, json={"items": [item]})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+    assert worker.received == []
+
+
+@dataclass
+class Shelf:
+    """Remote media that are at hand."""
+
+    contents: dict[str, bytes]
+
+    async def fetch(self, url: str, where: str, kind: str) -> bytes:
+        if url not in self.contents:
+            raise InvalidInput("the URL may not be fetched", param=where)
+        return self.contents[url]
+
+
+def shelve(app: LeanHandler, shelf: Any) -> None:
+    assert app.gateway is not None
+    app.gateway.media = shelf
+
+
+async def test_media_by_url_arrive_as_bytes(client: httpx.AsyncClient, worker: WorkerDouble, app: LeanHandler) -> None:
+    worker.answer = results({"data": {}}, {"data": {}})
+    shelve(app, Shelf({"https://a.example/x": PNG, "https://a.example/y": b"%PDF"}))
+    items = [{"images": [{"url": "https://a.example/x"}]}, {"document": {"url": "https://a.example/y"}}]
+
+    await client.post(EXTRACT, json={"items": items})
+
+    assert worker.received[0].payload.items == [{"images": [{"data": PNG}]}, {"document": {"data": b"%PDF"}}]
+
+
+async def test_media_by_url_may_not_be_more_than_a_body(
+    client: httpx.AsyncClient, worker: WorkerDouble, app: LeanHandler
+) -> None:
+    shelve(app, Shelf({"https://a.example/x": bytes(5 << 20)}))
+    image = {"images": [{"url": "https://a.example/x"}]}
+
+    response = await client.post(EXTRACT, json={"items": [image, image]})
+
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "items[1].images[0].url")
     assert worker.received == []
 
 
