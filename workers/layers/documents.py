@@ -1,0 +1,198 @@
+"""Bytes that claim to be a document, looked at before any library converts them: kind, size, pages, or a typed error.
+
+The kind is told from the bytes; what the caller says must agree with them. Office files are archives: what they would
+unpack to is read from their directory, so that a zip bomb is refused unopened. `extra["reason"]` of an error says
+which fault it is. PDFium is not thread-safe, so all of this process's calls to it take turns.
+"""
+
+import io
+import threading
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.errors import InputTooLong, InvalidInput
+from workers.layers import images
+
+MAX_BYTES = 64 << 20
+MAX_TEXT_BYTES = 8 << 20  # of html, md, csv, txt
+MAX_PAGES = 1000  # of a PDF, read or not
+MAX_UNPACKED_BYTES = 256 << 20  # of an office file
+MAX_ENTRIES = 10_000  # files in an office file
+TEXTS = ("html", "md", "csv", "txt")
+OFFICE = ("docx", "pptx", "xlsx")
+FORMATS = ("pdf", *OFFICE, *TEXTS)
+
+ENCRYPTED, CORRUPT, MISMATCH, EMPTY = (
+    "document_encrypted",
+    "document_corrupt",
+    "document_type_mismatch",
+    "document_empty",
+)
+UNSUPPORTED, TOO_LARGE, NO_SUCH_PAGE = "document_type_unsupported", "document_too_large", "document_has_no_such_page"
+
+_WHERE = "document"
+_PDF_HEAD = 1024  # where readers look for its mark
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # office files of before 2007, and encrypted ones of today
+_ROOTS = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
+_HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
+_PASSWORD = 4  # PDFium's own number
+_pdfium = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One that is of a known kind and within all limits."""
+
+    format: str
+    data: bytes
+    pages: int | None = None  # of a PDF
+
+
+def read(raw: Mapping[str, Any]) -> Document:
+    """`raw` is an item's `document`. Raises InvalidInput, InputTooLong."""
+    data: bytes = raw["data"]
+    if len(data) > MAX_BYTES:
+        raise _too_large(f"has {len(data)} bytes; at most {MAX_BYTES} are read")
+    kind = _kind(data, raw.get("format"))
+    if kind in OFFICE:
+        _check_archive(data)
+    if kind in TEXTS and len(data) > MAX_TEXT_BYTES:
+        raise _too_large(f"has {len(data)} bytes; as {kind} at most {MAX_TEXT_BYTES} are read")
+    return Document(kind, data, count_pages(data) if kind == "pdf" else None)
+
+
+def page_range(document: Document, wanted: tuple[int, int] | None) -> tuple[int, int]:
+    """First and last page to read of a PDF, from 1. Raises InvalidInput when it has no such page."""
+    pages = document.pages or 0
+    if wanted is None:
+        return 1, pages
+    if wanted[0] > pages:
+        raise _fault(NO_SUCH_PAGE, f"has {pages} pages; there is no page {wanted[0]}")
+    return wanted[0], min(wanted[1], pages)
+
+
+def count_pages(data: bytes) -> int:
+    """Raises InvalidInput for a PDF that is encrypted, broken or empty, InputTooLong for one of too many pages."""
+    with _pdfium:
+        pdf = _opened(data)
+        pages = len(pdf)
+        pdf.close()
+    if pages < 1:
+        raise _fault(EMPTY, "has no pages")
+    if pages > MAX_PAGES:
+        raise _too_large(f"has {pages} pages; at most {MAX_PAGES} are read")
+    return pages
+
+
+def single_page(data: bytes, number: int) -> bytes:
+    """A PDF of that page alone, `number` from 1: what an engine needs to render it."""
+    import pypdfium2
+
+    with _pdfium:
+        whole, page = _opened(data), pypdfium2.PdfDocument.new()
+        buffer = io.BytesIO()
+        try:
+            page.import_pages(whole, [number - 1])
+            page.save(buffer)
+        except pypdfium2.PdfiumError as error:
+            raise _fault(CORRUPT, f"could not be read as a PDF: page {number} is damaged") from error
+        finally:
+            page.close()
+            whole.close()
+    return buffer.getvalue()
+
+
+def _opened(data: bytes) -> Any:
+    import pypdfium2
+
+    try:
+        return pypdfium2.PdfDocument(data)
+    except pypdfium2.PdfiumError as error:
+        if getattr(error, "err_code", None) == _PASSWORD:
+            raise _fault(ENCRYPTED, "is encrypted; send it without its password") from error
+        raise _fault(CORRUPT, "could not be read as a PDF: it is damaged or cut short") from error
+
+
+def _kind(data: bytes, said: str | None) -> str:
+    found = _sniffed(data)
+    if found is None:
+        return _kind_of_text(data, said)
+    if found == "ole":
+        if said in OFFICE:
+            raise _fault(ENCRYPTED, f"is an encrypted {said}; send it without its password")
+        raise _unsupported("a file of an office program of before 2007")
+    if found not in FORMATS:
+        raise _unsupported(found)
+    if said in FORMATS and said != found:
+        raise _fault(MISMATCH, f"is said to be {said} but is {found}")
+    return found
+
+
+def _sniffed(data: bytes) -> str | None:
+    """None: a text, if anything."""
+    if b"%PDF-" in data[:_PDF_HEAD]:
+        return "pdf"
+    if data.startswith(_OLE):
+        return "ole"
+    if data.startswith(b"PK\x03\x04"):
+        return _office_kind(data)
+    if images.sniff(data) is not None:
+        return "an image; send it as images"
+    return None
+
+
+def _kind_of_text(data: bytes, said: str | None) -> str:
+    looks_html = data[:_PDF_HEAD].removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_HTML_STARTS)
+    if b"\x00" in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise _unsupported("neither a text nor of a known kind")
+    if not data.strip():
+        raise _fault(EMPTY, "has nothing in it")
+    if said in TEXTS:
+        return said
+    if said in FORMATS:
+        raise _fault(MISMATCH, f"is said to be {said} but is {'html' if looks_html else 'a text'}")
+    if said is not None:
+        raise _unsupported(said)
+    return "html" if looks_html else "txt"
+
+
+def _office_kind(data: bytes) -> str:
+    names = [entry.filename for entry in _entries(data)]
+    kinds = {kind for root, kind in _ROOTS.items() if any(name.startswith(root) for name in names)}
+    if len(kinds) != 1 or "[Content_Types].xml" not in names:
+        return "an archive"
+    return kinds.pop()
+
+
+def _check_archive(data: bytes) -> None:
+    entries = _entries(data)
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise _fault(ENCRYPTED, "is encrypted; send it without its password")
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > MAX_UNPACKED_BYTES:
+        raise _too_large(f"unpacks to {unpacked} bytes; at most {MAX_UNPACKED_BYTES} are read")
+
+
+def _entries(data: bytes) -> list[zipfile.ZipInfo]:
+    """What the archive's directory lists; readers unpack no more of an entry than is said there."""
+    if data.count(b"PK\x01\x02") > MAX_ENTRIES:
+        raise _too_large(f"is an archive of more than {MAX_ENTRIES} files")
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise _fault(CORRUPT, "could not be read as an office file: it is damaged or cut short") from error
+
+
+def _fault(reason: str, what: str) -> InvalidInput:
+    return InvalidInput(f"{_WHERE} {what}", param=_WHERE, extra={"reason": reason})
+
+
+def _too_large(what: str) -> InputTooLong:
+    return InputTooLong(f"{_WHERE} {what}", param=_WHERE, extra={"reason": TOO_LARGE})
+
+
+def _unsupported(what: str) -> InvalidInput:
+    return _fault(UNSUPPORTED, f"is {what[:80]}, which is not read; there are: {', '.join(FORMATS)}")
