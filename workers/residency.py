@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# requests so long ago count a third of one now
-DEMAND_MEMORY_S = 60.0
+# requests so long ago count a third of one now; simulated, the reloads of 10 to 300 s are all more than those of this
+DEMAND_MEMORY_S = 20.0
 # a model that returns within this time was evicted too early
 CHURN_WINDOW_S = 600.0
 # so many early returns within the window, by more than one model, are thrashing

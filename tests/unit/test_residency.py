@@ -118,6 +118,15 @@ def test_demand_fades_and_never_counts_more_than_was_asked(times: list[float], l
     assert 0.0 <= demand.lately(end + later) <= demand.lately(end)
 
 
+def test_a_crowd_that_left_a_minute_ago_is_worth_less_than_a_few_who_ask_now() -> None:
+    crowd, few = Demand(), Demand()
+    for _ in range(10):
+        crowd.add(0.0)
+    for _ in range(3):
+        few.add(60.0)
+    assert crowd.lately(60.0) < few.lately(60.0)
+
+
 @pytest.mark.parametrize(
     ("held_s", "asked_s", "finishes"), [(0.1, 0.0, True), (0.1, 0.9, True), (0.1, 1.0, False), (1.0, 0.0, False)]
 )
