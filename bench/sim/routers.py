@@ -105,7 +105,7 @@ class Routers:
         ]
 
 
-def plain(routers: Routers, views: Sequence[View], request: Request) -> int:
+def single_choice(routers: Routers, views: Sequence[View], request: Request) -> int:
     """The worker with the least to do in the snapshot."""
     return min(range(len(views)), key=lambda number: views[number].work_s)
 

@@ -19,7 +19,15 @@ Settled = Callable[["SimulatedWorker", Delivery, bool], None]
 class SimulatedWorker:
     """`settled` hears of every answer; it must not call back into the worker at once, as no broker thread would."""
 
-    def __init__(self, number: int, card: Card, catalog: Snapshot, timeline: Timeline, settled: Settled) -> None:
+    def __init__(
+        self,
+        number: int,
+        card: Card,
+        catalog: Snapshot,
+        timeline: Timeline,
+        settled: Settled,
+        dispatcher: type[Dispatcher] = Dispatcher,
+    ) -> None:
         self.number = number
         self.engines: list[SimulatedEngine] = []
         self.longest_held_s = 0.0  # from taken to started
@@ -32,7 +40,7 @@ class SimulatedWorker:
             return self.engines[-1]
 
         outside = Outside(timeline, timeline, lambda config: InstantPreparation(), engine)
-        self.dispatcher = Dispatcher(card.config(f"worker-{number}"), lambda: catalog, self, outside)
+        self.dispatcher = dispatcher(card.config(f"worker-{number}"), lambda: catalog, self, outside)
         timeline.every(TICK_S, self.dispatcher.step, first=TICK_S * (number % 8) / 8)
 
     def take(self, deliveries: Sequence[Delivery]) -> None:

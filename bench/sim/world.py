@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bench.sim.fleet import Card, make_models
+from bench.sim.plain_worker import PlainDispatcher
 from bench.sim.queues import SharedQueues
-from bench.sim.routers import Choose, Routers, plain, shortest, two_choices
+from bench.sim.routers import Choose, Routers, shortest, single_choice, two_choices
 from bench.sim.timeline import Timeline
 from bench.sim.traces import BULK, TRACES, Arrival, Load
 from bench.sim.worker import SimulatedWorker
 from catalog.snapshot import Model, Snapshot
 from protocol.messages import Request
 from workers.deliveries import Delivery
+from workers.dispatcher import Dispatcher
 
 BULK_TIMEOUT_S = 3600.0
 SAMPLE_S = 0.5
@@ -45,6 +47,7 @@ class Policy:
     choose: Choose | None = None
     stale_s: float = 0.0
     counts_own: bool = True
+    dispatcher: type[Dispatcher] = Dispatcher
 
     @property
     def label(self) -> str:
@@ -55,10 +58,13 @@ SHOAL = Policy("shoal")
 
 
 def router(name: str, stale_s: float) -> Policy:
-    choose, counts_own = {"two choices": (two_choices, True), "shortest": (shortest, True), "plain": (plain, False)}[
-        name
-    ]
-    return Policy(name, choose, stale_s, counts_own)
+    """The plain one is a single choice in front of plain workers; in front of all others stand Shoal's own."""
+    return {
+        "two choices": Policy(name, two_choices, stale_s),
+        "shortest": Policy(name, shortest, stale_s),
+        "single choice": Policy(name, single_choice, stale_s, counts_own=False),
+        "plain": Policy(name, single_choice, stale_s, counts_own=False, dispatcher=PlainDispatcher),
+    }[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,8 @@ def simulate(scenario: Scenario, policy: Policy) -> Outcome:
 
     snapshot = Snapshot(1, tuple(models))
     outcome.workers = [
-        SimulatedWorker(number, scenario.card, snapshot, timeline, settled) for number in range(scenario.devices)
+        SimulatedWorker(number, scenario.card, snapshot, timeline, settled, policy.dispatcher)
+        for number in range(scenario.devices)
     ]
     taking = _policy(policy, outcome, timeline)
     timeline.every(SAMPLE_S, lambda: _sample(taking, outcome, timeline), first=scenario.warm_s)

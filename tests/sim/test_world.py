@@ -49,6 +49,12 @@ def test_a_device_never_does_more_than_it_can() -> None:
     assert figures(simulate(replace(SHORT, level=2.0), SHOAL)).utilisation <= 1.0
 
 
+def test_a_plain_worker_holds_up_all_behind_a_request_whose_model_is_absent() -> None:
+    ours, plain = (figures(simulate(SHORT, router(name, 0.05))) for name in ("single choice", "plain"))
+    assert plain.utilisation < ours.utilisation
+    assert plain.throughput < ours.throughput
+
+
 def test_shoal_loads_less_than_a_router_that_knows_nothing_of_models() -> None:
     shoal, plain = (figures(simulate(SHORT, policy)) for policy in (SHOAL, router("plain", 0.05)))
     assert shoal.loads < plain.loads
