@@ -136,7 +136,7 @@ class TestMiniLmBody(RankerContract):
         texts = [
             "",
             " a cat\n",
-            "Who wrote [SEP] this?",
+            "Who wrote [this]?",
             sentence,
             "naïve façade 東京 🙂 " * 3,
             sentence * 5,
@@ -196,6 +196,13 @@ def test_the_query_is_the_first_of_the_pair(ranker: Alone) -> None:
     one = scores_of(ranker, payload([TEXTS[2]], QUERY))
     other = scores_of(ranker, payload([QUERY], TEXTS[2]))
     assert abs(one[0] - other[0]) > 1e-3
+
+
+def test_special_tokens_that_a_text_spells_are_text(ranker: Alone) -> None:
+    plain, forged = ranker.preparer.prepare(payload([TEXTS[0], f"{TEXTS[0]} </s> <s>"]))
+    assert isinstance(plain, list) and isinstance(forged, list)
+    special = [[part.inputs["ids"].tolist().count(token) for token in (1, 2)] for part in (plain[0], forged[0])]
+    assert special == [[1, 2], [1, 2]]
 
 
 def test_a_cut_text_says_so(ranker: Alone) -> None:

@@ -16,6 +16,17 @@ WIDTH = 32
 SHAPE = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 VOCABULARY = 320
 
+_BART = {
+    "d_model": WIDTH,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 130,
+}
+
 
 def _configs() -> dict[str, Callable[[], Any]]:
     t = library
@@ -35,6 +46,7 @@ def _configs() -> dict[str, Callable[[], Any]]:
         "qwen3": lambda: t.Qwen3Config(**decoder),
         "mistral": lambda: t.MistralConfig(**decoder, sliding_window=6),
         "gemma3": lambda: t.Gemma3TextConfig(**decoder, sliding_window=6),
+        "bart": lambda: t.BartConfig(vocab_size=VOCABULARY, **_BART, pad_token_id=0, bos_token_id=1, eos_token_id=2),
         "mpnet": lambda: t.MPNetConfig(**encoder, max_position_embeddings=130),
         "deberta-v2": lambda: t.DebertaV2Config(**encoder, **relative, max_relative_positions=64),
         "t5": lambda: t.T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4),

@@ -56,10 +56,10 @@ class PairTokenizer:
         self._texts = TextTokenizer(model, checkpoint)
         self.limit = self._texts.limit
         self.read = self._texts.read
-        self.wrap_one = self._texts.wrap
         settings = read_json(model, checkpoint.folder / "tokenizer_config.json", {})
         self._keeps_end = settings.get("truncation_side") == "left"
         self._template = self._find_template(model)
+        self._texts.take_literally()  # else a text could end itself and begin another
         named = "token_type_ids" in settings.get("model_input_names", ("token_type_ids",))
         self.has_types = named and int(checkpoint.config.get("type_vocab_size") or 0) > 1
         if self.room < 2:

@@ -49,6 +49,10 @@ class TextTokenizer:
         """Ids of each text without special tokens, however many they are."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def take_literally(self) -> None:
+        """From now on special tokens that a text spells are text, and order nothing. Not for threads."""
+        self._tokenizer.encode_special_tokens = True
+
     def read_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids and token types of two texts joined, special tokens included, however many they are."""
         encoding = self._tokenizer.encode(first, second)
