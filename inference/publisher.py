@@ -107,7 +107,9 @@ class Publisher:
             except LINK_ERRORS as error:
                 if self.connected:
                     log.warning("broker connection lost", extra={"error": type(error).__name__})
-            except Exception:  # the thread must outlive whatever it met: without it every call fails
+            except (
+                BaseException
+            ):  # the thread must outlive whatever it met, SystemExit too: without it every call fails
                 log.exception("publisher failed")
             self.connected = False
             while not self._waiting.empty():
@@ -125,7 +127,7 @@ class Publisher:
         """Publish until told to stop; an error ends the link."""
         try:
             self._pump(link)
-        except Exception:
+        except BaseException:
             self._lose(link.unsure(), f"{_LOST} before the broker said that it had the request; send the call again")
             raise
 
@@ -145,7 +147,7 @@ class Publisher:
     def _send(self, link: Link, batch: list[Publication]) -> None:
         try:
             link.send(batch)
-        except Exception:
+        except BaseException:
             # Uncertain whether they arrived. Callers are told to try again, and cancel what may have arrived.
             self._settle(batch, _LOST)
             raise

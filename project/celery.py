@@ -10,6 +10,7 @@ from celery.signals import celeryd_init, setup_logging
 
 WORKER_SETTINGS = "project.settings.worker"
 WORKER_CONSUMER = "workers.consumer:Consumer"
+WORKER_POOL = "workers.pool:TaskPool"
 
 app = Celery("shoal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -21,12 +22,23 @@ def _leave_logging_to_django(**_: Any) -> None:
 
 
 @celeryd_init.connect  # type: ignore[untyped-decorator]
-def _become_device_worker(instance: Any, **_: Any) -> None:
+def _become_device_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:
     """Runs in `celery worker` alone, before it looks at the broker; the ops worker has a consumer of its own."""
     if instance.app.conf.worker_consumer == WORKER_CONSUMER:
+        _refuse_other_pools(options.get("pool_cls") or options.get("pool") or WORKER_POOL)
         from workers import bootstrap
 
         bootstrap.install()
+
+
+def _refuse_other_pools(asked: Any) -> None:
+    """Celery takes `-P prefork`, its own default, for no wish at all; every other one would run without our parts."""
+    name = asked if isinstance(asked, str) else f"{asked.__module__}:{asked.__qualname__}"
+    if name != WORKER_POOL:
+        raise SystemExit(
+            f"A device worker cannot run on the pool {name}: its engines are processes that it starts itself. "
+            "Leave out -P / --pool."
+        )
 
 
 def worker_argv(worker_id: str) -> list[str]:

@@ -21,6 +21,7 @@ from protocol.errors import InvalidInput
 from workers.brokers import FALLBACK_S, Broker, RedisBroker
 from workers.claims import SETTLE_S
 from workers.desk import UnknownTask
+from workers.heartbeat import end_process
 from workers.rabbit_broker import Appetite, RabbitBroker
 
 log = logging.getLogger("shoal.consumer")
@@ -204,6 +205,8 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     def tidy(self) -> None:
         """Once a second: try again what was unknown, end what is quiet, drop what Celery's own command revoked."""
         runtime = self.runtime
+        if not runtime.heartbeat.alive:  # it watches all the others, so somebody must watch it
+            end_process("its thread died: heartbeat")
         self._serve(runtime.subscriptions.ask_again(runtime.catalog(), time.monotonic()))
         for queue in runtime.subscriptions.quiet(time.monotonic()):
             if runtime.custody.is_idle(queue):

@@ -42,6 +42,10 @@ class Heartbeat:
             log.warning("redis's time not learned: it is away")
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Say goodbye, so that nobody counts on this worker for another five seconds."""
         self._stopping.set()
@@ -58,7 +62,7 @@ class Heartbeat:
         while not self._stopping.wait(BEAT_S):
             reason = self._ailment()
             if reason is not None:
-                _end_process(reason)
+                end_process(reason)
             try:
                 self._send()
             except redis.RedisError as error:
@@ -81,7 +85,7 @@ class Heartbeat:
         self._is_away = False
 
 
-def _end_process(reason: str) -> None:
+def end_process(reason: str) -> None:
     """At once: nothing here can be trusted to end in order, and what is held runs elsewhere."""
     log.critical("worker ends itself: %s", reason)
     logging.shutdown()

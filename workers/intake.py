@@ -34,6 +34,10 @@ class Intake:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
     def put(self, handle: Handle, delivery: Delivery) -> None:
         """Never blocks."""
         self._waiting.put((handle, delivery))

@@ -107,6 +107,10 @@ class Outbox:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
     # -- what the dispatcher calls -----------------------------------------------------------------------------
 
     def started(self, deliveries: Sequence[Delivery]) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from catalog.snapshot import Snapshot
 from protocol.names import LANES
@@ -30,6 +30,13 @@ log = logging.getLogger("shoal.worker")
 WEDGED_S = 30.0
 FLUSH_S = 5.0
 TURN_S = 0.1  # between acknowledgements while draining
+
+
+class Thread(Protocol):
+    """A part that lives on a thread of its own."""
+
+    @property
+    def alive(self) -> bool: ...
 
 
 class Runtime:
@@ -110,11 +117,22 @@ class Runtime:
         """Why this process should end, if it should. A broker that is away is no reason."""
         if self._drained:
             return None
-        if not self.dispatcher.alive:
-            return "the dispatcher died"
+        dead = [name for name, part in self._threads().items() if part is not None and not part.alive]
+        if dead:
+            return f"its thread died: {dead[0]}"
         if self.is_consuming and time.monotonic() - self.hub_ticked > WEDGED_S:
             return f"the event loop has not turned for {WEDGED_S:g} s"
         return None
+
+    def _threads(self) -> dict[str, Thread | None]:
+        """Without any one of them requests would wait in vain, or be lost."""
+        return {
+            "dispatcher": self.dispatcher,
+            "replies": self.outbox,
+            "intake": self.intake,
+            "wake": self.wake,
+            "leases": self.leases,
+        }
 
     # -- the end -----------------------------------------------------------------------------------------------
 

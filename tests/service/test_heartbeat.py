@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -56,14 +57,15 @@ time.sleep(1.5)
     assert found["clock_ahead_s"] == pytest.approx(300, abs=1)
 
 
-class Dispatcher:
-    def __init__(self, alive: bool) -> None:
-        self.alive = alive
+@dataclass(frozen=True, slots=True)
+class Part:
+    alive: bool
 
 
-def _runtime(*, alive: bool = True, consuming: bool = True, silent_s: float = 0.0) -> Runtime:
+def _runtime(*, dead: str = "", consuming: bool = True, silent_s: float = 0.0) -> Runtime:
     runtime = Runtime()
-    runtime.dispatcher = Dispatcher(alive)  # type: ignore[assignment]
+    for name in ("dispatcher", "outbox", "intake", "wake", "leases"):
+        setattr(runtime, name, Part(alive=name != dead))
     runtime.is_consuming = consuming
     runtime.hub_ticked = time.monotonic() - silent_s
     return runtime
@@ -73,11 +75,13 @@ def _runtime(*, alive: bool = True, consuming: bool = True, silent_s: float = 0.
     ("state", "ailment"),
     [
         ({}, None),
-        ({"alive": False}, "the dispatcher died"),
+        ({"dead": "dispatcher"}, "its thread died: dispatcher"),
+        ({"dead": "outbox"}, "its thread died: replies"),
+        ({"dead": "leases"}, "its thread died: leases"),
         ({"silent_s": WEDGED_S + 1}, "the event loop has not turned for 30 s"),
         ({"silent_s": WEDGED_S + 1, "consuming": False}, None),
     ],
-    ids=["well", "no dispatcher", "wedged loop", "waiting for its broker"],
+    ids=["well", "no dispatcher", "no replies", "no leases", "wedged loop", "waiting for its broker"],
 )
 def test_what_ails_a_worker(state: dict[str, Any], ailment: str | None) -> None:
     assert _runtime(**state).ailment() == ailment

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import missing
 from tests.service.faults import rabbitmq
 from tests.service.faults.system import RedisServer, Server, System, make_model
-from tests.service.harness import Fleet, Gateway, Services
+from tests.service.harness import Fleet, Gateway, Services, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def make_system(state: RedisServer, broker: Server, tmp_path: Path) -> Iterator[
     yield make
     for system in made:
         system.stop()
-        assert system.leftovers() == []
+        wait_until(lambda: not system.leftovers(), 3, "the end of all processes")  # noqa: B023
 
 
 @pytest.fixture

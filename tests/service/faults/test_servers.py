@@ -3,14 +3,18 @@
 import time
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from tests.service.faults.system import RedisServer, Server, System
 from tests.service.faults.traffic import Traffic
 from tests.service.faults.verdict import Verdict
+from tests.service.harness import wait_until
 
 pytestmark = pytest.mark.heavy
 MakeSystem = Callable[..., System]
+
+BACK_S = 10.0  # five where nothing else runs
 
 
 def _kill_twice(server: Server, system: System, requests: int) -> None:
@@ -38,3 +42,29 @@ def test_a_killed_redis_beside_rabbitmq_loses_no_task(
 ) -> None:
     """Mailboxes and results go and come; waiting callers hear of it at once."""
     _kill_twice(state, make_system(), requests)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_a_broker_restarted_again_and_again_is_served_at_once(
+    make_system: MakeSystem, broker: Server, requests: int
+) -> None:
+    """Twenty times in a long run; the workers are the ones from before and never fall silent."""
+    system = make_system()
+    workers, times = system.workers, 20 if requests >= 10_000 else 3
+    traffic = Traffic(system, requests).start()
+    for number in range(times):
+        traffic.wait_for(0.9 * number / times)
+        broker.kill()
+        broker.start()
+        started = time.monotonic()
+        wait_until(lambda: _answers(system), BACK_S, f"an answer after restart {number + 1}")
+        assert time.monotonic() - started < BACK_S
+    traffic.finish()
+    assert system.workers == workers
+    Verdict(traffic).check()
+
+
+def _answers(system: System) -> bool:
+    url = f"{system.gateways[0].url}/v1/encode/{system.model.spec.model}"
+    return httpx.post(url, json={"items": ["again"]}, timeout=BACK_S).status_code == 200

@@ -1,0 +1,175 @@
+"""Whoever waits: for a Redis that is away, in many threads at once, and what is left of them afterwards."""
+
+import asyncio
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+
+from bench import load
+from bench.wire import Native
+from tests.service.faults.system import RedisServer, System
+from tests.service.faults.verdict import GRACE_S
+from tests.service.harness import wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
+MakeSystem = Callable[..., System]
+
+CALLS = 20
+AWAY_S = 5.0
+TIMEOUT_S = 12.0
+
+
+def _encode(system: System, text: str) -> httpx.Response:
+    url = f"{system.gateways[0].url}/v1/encode/{system.model.spec.model}"
+    return httpx.post(url, json={"items": [text]}, headers={"Accept": "application/json"}, timeout=90)
+
+
+def _in_flight(system: System) -> float:
+    lines = httpx.get(f"{system.gateways[0].url}/metrics", timeout=10).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("shoal_calls_in_flight{"))
+
+
+def _call_all(pool: ThreadPoolExecutor, system: System) -> list[httpx.Response]:
+    return [future.result() for future in [pool.submit(_encode, system, f"call {n}") for n in range(CALLS)]]
+
+
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
+def test_replies_written_after_redis_was_away_reach_whoever_asks_again(
+    make_system: MakeSystem, state: RedisServer
+) -> None:
+    """S104, written: a gateway cannot know what a new Redis lost, so it lets its callers ask again, at once."""
+    system = make_system(forward_s=2.0, max_items=CALLS)
+    assert _encode(system, "first").status_code == 200
+    body = {"primitive": "encode", "model": system.model.spec.model, "items": [{"text": "task"}]}
+    with ThreadPoolExecutor(CALLS) as pool:
+        waiting = [pool.submit(_encode, system, f"call {number}") for number in range(CALLS)]
+        task = httpx.post(f"{system.gateways[0].url}/v1/tasks", json=body, timeout=10).json()["id"]
+        wait_until(lambda: _in_flight(system) >= CALLS, 10, "all calls waiting")
+        state.kill()
+        time.sleep(AWAY_S)
+        state.start()
+        back = time.monotonic()
+        answers = [future.result() for future in waiting]
+        assert time.monotonic() - back < AWAY_S, "nobody waits for the deadline"
+        for answer in answers:
+            assert answer.status_code == 200 or (answer.status_code == 503 and answer.headers["Retry-After"])
+        wait_until(lambda: _encode(system, "again").status_code == 200, 20, "an answer")
+        assert [answer.status_code for answer in _call_all(pool, system)] == [200] * CALLS
+    found = httpx.get(f"{system.gateways[0].url}/v1/tasks/{task}?wait=20", timeout=60).json()
+    assert found["state"] == "succeeded", "its result was written after Redis was back"
+    assert _in_flight(system) == 0
+
+
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
+def test_replies_never_written_end_calls_at_their_deadline(make_system: MakeSystem, state: RedisServer) -> None:
+    """S104, never: a Redis that stays away ends every call by its deadline and holds no place of it."""
+    system = make_system(settings={"SHOAL_REQUEST_TIMEOUT_S": TIMEOUT_S})
+    assert _encode(system, "first").status_code == 200
+    for worker in system.workers:
+        worker.signal(signal.SIGSTOP)
+    with ThreadPoolExecutor(CALLS) as pool:
+        started = time.monotonic()
+        waiting = [pool.submit(_encode, system, f"call {number}") for number in range(CALLS)]
+        wait_until(lambda: _in_flight(system) >= CALLS, 10, "all calls waiting")
+        state.kill()
+        answers = [future.result() for future in waiting]
+        assert time.monotonic() - started < TIMEOUT_S + GRACE_S
+        assert {answer.status_code for answer in answers} <= {503, 504}
+        assert all(answer.json()["error"]["code"] for answer in answers)
+        assert _in_flight(system) == 0
+        state.start()
+        for worker in system.workers:
+            worker.signal(signal.SIGCONT)
+        wait_until(lambda: _encode(system, "again").status_code == 200, 40, "an answer")
+
+
+THREADS, TURNS = 32, 4
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_many_threads_wait_for_their_own_task_each(make_system: MakeSystem) -> None:
+    """S085: none is lost, and none waits much longer than the others."""
+    system = make_system(forward_s=0.2)
+    took: list[float] = []
+
+    def wait(number: int) -> None:
+        url = system.gateways[number % 2].url
+        body = {"primitive": "encode", "model": system.model.spec.model, "items": [{"text": f"thread {number}"}]}
+        with httpx.Client(base_url=url, timeout=60) as client:
+            for _ in range(TURNS):
+                started = time.monotonic()
+                task = client.post("/v1/tasks", json=body).json()["id"]
+                assert client.get(f"/v1/tasks/{task}?wait=30").json()["state"] == "succeeded"
+                took.append(time.monotonic() - started)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for future in [pool.submit(wait, number) for number in range(THREADS)]:
+            future.result()
+    assert len(took) == THREADS * TURNS
+    assert max(took) < 10 * statistics.median(took)
+
+
+WARM, PART = 4, 50
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_calls_that_end_in_any_way_leave_nothing_behind(make_system: MakeSystem, requests: int) -> None:
+    """S084: four in five are answered, one in ten times out, one in ten leaves."""
+    system = make_system(settings={"SHOAL_REQUEST_TIMEOUT_S": 1.0, "SHOAL_TASK_TTL_S": 3})
+    process = system.gateways[0].process
+    assert process is not None
+    gateway = psutil.Process(process.pid)
+    rounds = requests // (10 * PART)
+    for _ in range(WARM):
+        _round(system)
+    memory = gateway.memory_info().rss
+    channels, keys = len(system.redis.pubsub_channels()), system.redis.dbsize()
+    for _ in range(rounds):
+        _round(system)
+    assert gateway.memory_info().rss < 1.05 * memory
+    assert len(system.redis.pubsub_channels()) == channels
+    wait_until(lambda: system.redis.dbsize() <= keys, 30, "the keys' end")
+    assert _in_flight(system) == 0
+
+
+def _round(system: System) -> None:
+    """Ten parts: eight answered, one that left, one that timed out."""
+    url, model = system.gateways[0].url, system.model.spec.model
+    request = Native().request(url, model, "a text")
+    statuses: list[int] = []
+
+    def take(position: int, status: int, body: bytes) -> None:
+        statuses.append(status)
+
+    load.run(url, [request], take, connections=8, seconds=60, count=8 * PART)
+    asyncio.run(_leave(url, request))
+    for worker in system.workers:
+        worker.signal(signal.SIGSTOP)
+    waker = threading.Timer(1.5, _wake, [system])
+    waker.start()
+    load.run(url, [request], take, connections=PART, seconds=10, count=PART)
+    waker.join()
+    assert set(statuses) <= {200, 504}
+    assert statuses.count(504) >= PART / 2
+
+
+def _wake(system: System) -> None:
+    for worker in system.workers:
+        worker.signal(signal.SIGCONT)
+
+
+async def _leave(url: str, request: bytes) -> None:
+    """Send and hang up."""
+    host, port = load.loopback(url)
+    for _ in range(PART):
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(request)
+        await writer.drain()
+        writer.transport.abort()
