@@ -1,4 +1,4 @@
-"""Five kinds of model on one device at once, through the whole product; `./shoal measure 3` does it for a minute each."""
+"""Five kinds of model on one device at once, through the whole product; `./shoal measure 3` gives them a minute."""
 
 import importlib
 from pathlib import Path
