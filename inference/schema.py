@@ -5,6 +5,14 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 
+from inference.rerank_shapes import (
+    RerankedSchema,
+    RerankSchema,
+    TeiEmbedSchema,
+    TeiErrorSchema,
+    TeiRankSchema,
+    TeiRerankSchema,
+)
 from inference.shapes import (
     EmbeddedSchema,
     EmbeddingsSchema,
@@ -72,6 +80,25 @@ EMBEDDINGS = extend_schema(
     request=EmbeddingsSchema,
     responses={200: EmbeddedSchema, **_ERRORS},
 )
+
+
+def _reworded(operation_id: str, asked: Any, answered: Any, wrong: Any = ErrorSchema) -> Any:
+    """A route that runs models in another API's wording, in JSON alone."""
+    errors = {status: OpenApiResponse(wrong, response.description) for status, response in _ERRORS.items()}
+    return extend_schema(
+        operation_id=operation_id,
+        tags=_CALLS,
+        auth=_KEY,
+        parameters=[_LANE],
+        request=asked,
+        responses={200: answered, **errors},
+    )
+
+
+RERANK = _reworded("rerank", RerankSchema, RerankedSchema)
+RERANK_V2 = _reworded("rerank_v2", RerankSchema, RerankedSchema)
+TEI_RERANK = _reworded("tei_rerank", TeiRerankSchema, TeiRankSchema(many=True), TeiErrorSchema)
+TEI_EMBED = _reworded("tei_embed", TeiEmbedSchema, OpenApiTypes.OBJECT, TeiErrorSchema)
 CREATE_TASK = extend_schema(
     operation_id="create_task", tags=_TASKS, auth=_KEY, request=NewTaskSchema, responses={202: TaskSchema, **_ERRORS}
 )

@@ -2,13 +2,17 @@
 
 from django.urls import path
 
-from inference.views import calls, models, probes, queues, tasks
+from inference.views import calls, models, probes, queues, rerank, tasks
 
 urlpatterns = [
     path("v1/encode/<path:model>", calls.encode),
     path("v1/score/<path:model>", calls.score),
     path("v1/extract/<path:model>", calls.extract),
     path("v1/embeddings", calls.embeddings),
+    path("v1/rerank", rerank.rerank),
+    path("v2/rerank", rerank.rerank_v2),
+    path("rerank", rerank.tei_rerank),
+    path("embed", rerank.tei_embed),
     path("v1/tasks", tasks.tasks),
     path("v1/tasks/<str:task_id>", tasks.task),
     path("v1/models", models.models),

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ def parse_embeddings(body: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a Call that the body decides. Raises InvalidInput."""
     parse_encoding(body)
     return {
-        "model": _parse_model(body.get("model")),
-        "items": _parse_input(body.get("input")),
+        "model": parse_model(body.get("model")),
+        "items": parse_input(body.get("input")),
         "options": {"dimensions": body.get("dimensions"), "output_dtype": "float32", "output_types": ["dense"]},
         "paths": {"dimensions": "dimensions", "output_types": "model"},
     }
@@ -42,23 +42,23 @@ def parse_encoding(body: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _parse_model(value: Any) -> str:
+def parse_model(value: Any) -> str:
     if not isinstance(value, str) or not is_unicode(value):
         raise InvalidInput(f"model must be the name of a model, not {shown(value)}", param="model")
     return value
 
 
-def _parse_input(value: Any) -> list[dict[str, Any]]:
+def parse_input(value: Any, where: str = "input") -> list[dict[str, Any]]:
     """A string, strings, token ids, or lists of token ids."""
     if isinstance(value, str):
-        return [{"text": parse_text(value, "input")}]
+        return [{"text": parse_text(value, where)}]
     if not isinstance(value, list) or not value:
-        raise InvalidInput(f"input must be text or a list that is not empty, not {shown(value)}", param="input")
+        raise InvalidInput(f"{where} must be text or a list that is not empty, not {shown(value)}", param=where)
     if all(type(token) is int for token in value):
-        return [{"token_ids": parse_token_ids(value, "input")}]
+        return [{"token_ids": parse_token_ids(value, where)}]
     if len(value) > MAX_ITEMS:
-        raise InvalidInput(f"input may hold {MAX_ITEMS} texts, not {len(value)}", param="input")
-    return [_parse_one(one, f"input[{index}]") for index, one in enumerate(value)]
+        raise InvalidInput(f"{where} may hold {MAX_ITEMS} texts, not {len(value)}", param=where)
+    return [_parse_one(one, f"{where}[{index}]") for index, one in enumerate(value)]
 
 
 def _parse_one(value: Any, where: str) -> dict[str, Any]:
@@ -90,16 +90,19 @@ def _base64(vector: "np.ndarray[Any, Any]") -> str:
 
 
 def render_error(error: ShoalError, request_id: str) -> HttpResponse:
+    body, headers = error_body(error, request_id, lambda param: _ITEM.sub(r"input\1", param))
+    return json_response(body, error.status, headers)
+
+
+def error_body(
+    error: ShoalError, request_id: str, rename: Callable[[str], str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """An error in OpenAI's shape, and its headers; `rename` puts a worker's words for a place into the dialect's."""
     body = {
         "message": error.message,
         "type": "invalid_request_error" if error.status < 500 else "server_error",
-        "param": None if isinstance(error, RouteNotFound) else _param(error.param),
+        "param": None if isinstance(error, RouteNotFound) or not error.param else rename(error.param),
         "code": _CODES.get(error.code, error.code.lower()),
     }
     headers = {**error_headers(error, request_id), "X-Request-ID": request_id}
-    return json_response({"error": {**error.extra, **body}}, error.status, headers)
-
-
-def _param(param: str | None) -> str | None:
-    """Workers name items in native words."""
-    return _ITEM.sub(r"input\1", param) if param else param
+    return {"error": {**error.extra, **body}}, headers
