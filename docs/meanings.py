@@ -96,6 +96,7 @@ ENTRY = {
 FAMILIES = {
     "gliclass": "Classes named by the caller, all of them scored in one forward (GLiClass uni-encoders).",
     "gliner": "Entities of kinds that the caller names: GLiNER's span, token and bi-encoder checkpoints; redacts too.",
+    "gliner2": "Entities, classes, structures and relations, as one schema of the caller's asks for them (GLiNER2).",
     "token_classifier": "Entities of the kinds a checkpoint was trained for: NER and PII models; can redact them.",
     "text_encoder": "Dense vectors from any encoder or decoder that transformers reads from safetensors.",
     "cross_encoder": "Rerankers that read query and item together, as sentence-transformers runs them.",

@@ -21,6 +21,8 @@ FAMILIES = {
     "fake": "workers.families.fake",
     "gliclass": "workers.families.gliclass",
     "gliner": "workers.families.gliner",
+    "gliner2": "workers.families.gliner2",
+    "ocr": "workers.families.ocr",
     "sparse_encoder": "workers.families.sparse_encoder",
     "token_classifier": "workers.families.token_classifier",
     "text_classifier": "workers.families.text_classifier",
