@@ -44,10 +44,28 @@ def cached(spec: ModelSpec) -> Path | str:
         folder = Path(_snapshot(spec, local_files_only=True))
     except LocalEntryNotFoundError:
         return f"the Hugging Face cache ({_at_revision(spec)} is not in it)"
+    if dropped := _drop_damaged(spec, folder):
+        return (
+            f"the Hugging Face cache ({', '.join(dropped)} of {_at_revision(spec)} was damaged, and is dropped from it)"
+        )
     weights = [*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]
     if not weights or not any((folder / name).is_file() for name in files.CONFIGS):
         return f"the Hugging Face cache (only part of {_at_revision(spec)} is in it)"
     return folder
+
+
+def _drop_damaged(spec: ModelSpec, folder: Path) -> list[str]:
+    """Names of weights that are not whole. They leave the cache, so that the hub is asked for just these once more."""
+    dropped = []
+    for file in [*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]:
+        try:
+            files.header(file)
+        except files.Damaged as damage:
+            log.warning("damaged file dropped from the cache: %s", damage, extra={"model": spec.model})
+            file.resolve().unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
+            dropped.append(file.name)
+    return dropped
 
 
 def download(spec: ModelSpec, offline: bool, cache: Path, progress: Callable[[float], None]) -> Path | str:
