@@ -119,8 +119,7 @@ class Shares:
     def charge(self, waiting: Sequence[Entry], batch: Sequence[Entry]) -> None:
         """Book a batch formed from what was `waiting`.
 
-        The floor is the least turn of those who are left, not of those who were there: a caller of little work, always
-        served at once, would else hold it down and could claim all that the others have had since.
+        A floor is the least turn of those who are left: who is always served at once must not hold it down.
         """
         for entry in batch:
             self.had[entry.lane, entry.caller] = self.start(entry) + entry.cost
@@ -143,8 +142,10 @@ class Shares:
         }
 
     def _owed_after(self, batch: Sequence[Entry]) -> float:
+        """Below nothing after a batch that they led: it was theirs whole if its forwards differ from urgent ones."""
         given = sum(entry.cost for entry in batch if entry.lane > 0)
-        return max(self.owed + LOWER_LANES_SHARE * sum(entry.cost for entry in batch) - given, 0.0)
+        least = -self.largest if batch[0].lane > 0 else min(self.owed, 0.0)
+        return max(self.owed + LOWER_LANES_SHARE * sum(entry.cost for entry in batch) - given, least)
 
 
 def form_batch(

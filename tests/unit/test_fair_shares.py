@@ -153,6 +153,26 @@ def test_bulk_advances_under_a_flood_of_live_work(
 
 
 @pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("key", [None, "another"])
+def test_bulk_gets_its_share_where_age_never_lets_it_lead(packed: bool, key: str | None) -> None:
+    """All have just come, and stay so; live work alone would fill every batch, or its forwards differ."""
+    shares, waiting, total = Shares(), list[Entry](), Counter[int]()
+    for _ in range(200):
+        for lane, lane_key in ((0, None), (1, key)):
+            missing = 40 - sum(one.lane == lane for one in waiting)
+            waiting += [entry(str(lane), 50, NOW, lane, lane_key) for _ in range(missing)]
+        total.update(
+            {
+                lane: sum(one.cost for one in batch if one.lane == lane)
+                for batch in [run(waiting, shares)]
+                for lane in (0, 1)
+            }
+        )
+    share = LOWER_LANES_SHARE * total.total()
+    assert share - 2 * BUDGET <= total[1] <= share + 2 * BUDGET
+
+
+@pytest.mark.parametrize("packed", [True, False])
 def test_live_work_fills_what_bulk_is_not_owed(packed: bool) -> None:
     sources = {("live", 0): [50], ("job", 1): [50]}
     batches = list(keep_filled(Shares(), sources, turns=100, packed=packed))
