@@ -28,7 +28,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "measurements.md"
 HEAD = """\
 # Measurements
 
-Written by `./shoal measure`; edits are lost.
+Written by `./shoal measure`; edits are lost, but for those of sections whose title says more than an issue's number.
 Each row is something that must hold, measured from outside on the running product.
 `not run` says that the machine lacked something, and never counts as holding.
 """
@@ -120,13 +120,15 @@ def table(results: Sequence[Result]) -> str:
 
 
 def document(old: str, results: Sequence[Result], when: datetime, where: str) -> str:
-    """`old` with the sections of the issues measured now replaced; others stay as they were measured."""
+    """`old` with the sections of the issues measured now replaced; others stay as they were measured or written."""
     sections = {int(issue): text for issue, text in re.findall(r"^## Issue (\d+)\n(.*?)(?=^## |\Z)", old, re.M | re.S)}
     for issue in {result.measure.issue for result in results}:
         ours = [result for result in results if result.measure.issue == issue]
         stamp = f"Measured on {when:%Y-%m-%d %H:%M} UTC with `./shoal measure {issue}`, on {where}."
         sections[issue] = f"\n{stamp}\n\n{table(ours)}\n\n"
-    return HEAD + "".join(f"\n## Issue {issue}\n{text.rstrip()}\n" for issue, text in sorted(sections.items()))
+    written = re.findall(r"^## (?!Issue \d+\n)(.*?)(?=^## |\Z)", old, re.M | re.S)
+    parts = [f"Issue {issue}\n{text.rstrip()}" for issue, text in sorted(sections.items())]
+    return HEAD + "".join(f"\n## {part.rstrip()}\n" for part in [*parts, *written])
 
 
 def main(options: argparse.Namespace) -> int:

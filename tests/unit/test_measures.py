@@ -71,6 +71,13 @@ def test_the_document_keeps_other_issues_sections(folder: Path) -> None:
     assert both.index("two cores") < both.index("## Issue 2") < both.index("a later machine")
 
 
+def test_the_document_keeps_what_was_written_by_hand(folder: Path) -> None:
+    by_hand = "\n## Issue 1: faults\n\nA table.\n"
+    first = run.document("", results(folder, 1), WHEN, "two cores") + by_hand
+    again = run.document(first, results(folder, 1), WHEN, "two cores")
+    assert again == first
+
+
 def test_the_document_replaces_an_issues_own_section(folder: Path) -> None:
     first = run.document("", results(folder, 1), WHEN, "two cores")
     assert run.document(first, results(folder, 1), WHEN, "two cores") == first
