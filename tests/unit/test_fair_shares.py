@@ -172,6 +172,12 @@ def test_bulk_gets_its_share_where_age_never_lets_it_lead(packed: bool, key: str
     assert share - 2 * BUDGET <= total[1] <= share + 2 * BUDGET
 
 
+def test_what_leads_a_batch_is_counted_in_what_bulk_is_owed() -> None:
+    bulk, live = backlog("job", [100], 2, lane=1, arrival=NOW), backlog("live", [100], 20, arrival=NOW)
+    batch = run([*bulk, *live], Shares(owed=100.0))
+    assert [one.lane for one in batch] == [1, *[0] * 9]
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_live_work_fills_what_bulk_is_not_owed(packed: bool) -> None:
     sources = {("live", 0): [50], ("job", 1): [50]}
