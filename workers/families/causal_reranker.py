@@ -26,7 +26,7 @@ from workers.layers.tokenizing import TextTokenizer
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
 
-_LOAD_OPTIONS = ("dtype", "format", "instruction")
+LOAD_OPTIONS = ("dtype", "format", "instruction")
 _TASKS = ("text-generation", checkpoint.FEATURES)  # sentence-transformers' words for it
 _HEAD = "lm_head.weight"
 
@@ -167,8 +167,8 @@ class AskedModel:
 def read_checkpoint(spec: ModelSpec, folder: Path | None) -> Checkpoint:
     """Raises ModelLoadFailed for an entry or a folder of another kind."""
     for name in spec.load:
-        if name not in _LOAD_OPTIONS:
-            known = ", ".join(_LOAD_OPTIONS)
+        if name not in LOAD_OPTIONS:
+            known = ", ".join(LOAD_OPTIONS)
             raise load_failed(spec.model, UNSUPPORTED, f"its entry's load.{name} is unknown; there are: {known}")
     asked = spec.load.get("format", "qwen3")
     if asked not in FORMATS:

@@ -27,7 +27,7 @@ from workers.weights.failures import UNSUPPORTED, load_failed
 
 OPTIONS = frozenset({"labels", "multi_label", "threshold", "top_k", "overflow"})
 
-_LOAD_OPTIONS = ("hypothesis_template", "alarm")
+LOAD_OPTIONS = ("hypothesis_template", "alarm")  # beside dtype
 _TEMPLATE = "This example is {}."  # the pipeline's
 _OVERLAP = 64  # tokens
 _LEAST_ROOM = 8  # tokens of the text beside a label
@@ -39,7 +39,7 @@ class ClassPreparer:
 
     def __init__(self, spec: ModelSpec, folder: Path) -> None:
         self._model = spec.model
-        about = labelled.read(spec, folder, _LOAD_OPTIONS)
+        about = labelled.read(spec, folder, LOAD_OPTIONS)
         self._labels = about.labels
         self._how = labelled.activation(about.config, len(about.labels))
         self._entailment = entailment_of(about)
@@ -186,12 +186,12 @@ def preparer(spec: ModelSpec, folder: Path | None) -> ClassPreparer:
 
 
 def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
-    return transformer.estimate_bytes(spec, labelled.read(spec, folder, _LOAD_OPTIONS).checkpoint.folder, device)
+    return transformer.estimate_bytes(spec, labelled.read(spec, folder, LOAD_OPTIONS).checkpoint.folder, device)
 
 
 def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> TextClassifier:
     from workers.layers import classifying
 
-    about = labelled.read(spec, folder, _LOAD_OPTIONS)
+    about = labelled.read(spec, folder, LOAD_OPTIONS)
     with_types = entailment_of(about) is not None and PairTokenizer(spec.model, about.checkpoint).has_types
     return TextClassifier(classifying.load(spec, about.checkpoint, device, with_types, report), about)
