@@ -4,6 +4,7 @@ Left out are Mingle and Gossip (chatter between workers) and DelayedDelivery (28
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -28,6 +29,7 @@ log = logging.getLogger("shoal.consumer")
 
 INTAKE_CREDIT = 64  # tasks of plain clients taken at once; each goes on to its model's queue at once
 BATCHES_HELD = 2  # one at the engine, one ready
+LEAST_COST = 1.0  # of an item, while nobody knows better
 SURVEY_S = 10.0  # between looks into queues that nobody woke us for
 
 
@@ -246,10 +248,10 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
         if queue == names.INTAKE_QUEUE:
             return Appetite(INTAKE_CREDIT, held, mean=1.0)
         model = runtime.subscriptions.model(queue)
-        mean = (
-            runtime.custody.mean_cost(queue) or runtime.mean_cost(model) or runtime.neighbours.news().model(model).cost
-        )
-        return Appetite(BATCHES_HELD * self._budget(model), held, mean)
+        known = runtime.neighbours.news().model(model)
+        mean = runtime.custody.mean_cost(queue) or runtime.mean_cost(model) or known.cost
+        item_cost = runtime.custody.item_cost(queue) or mean or LEAST_COST
+        return Appetite(BATCHES_HELD * self._batch_cost(model, item_cost), held, mean)
 
     def _shed(self, queue: str) -> None:
         """Something far larger than usual is held: what waits behind it may run elsewhere."""
@@ -259,11 +261,14 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
             self.runtime.dispatcher.shed(subscriptions.model(queue), subscriptions.lane(queue), limit)
             log.info("queue paused", extra={"queue": queue})
 
-    def _budget(self, name: str) -> int:
-        """Cost of a full batch; before the dispatcher has met the model, what the catalog says."""
+    def _batch_cost(self, name: str, item_cost: float) -> int:
+        """Of a full batch; before the dispatcher has met the model, by what the catalog says."""
         learned: int = self.runtime.dispatcher.budget(name)
         model = self.runtime.catalog().models.get(name)
-        return min(learned, model.spec.budget or learned) if model else learned
+        if model is None:
+            return learned
+        batch: int = min(learned, model.spec.budget or learned, math.ceil(model.spec.max_items * item_cost))
+        return batch
 
     # -- messages that are no tasks of ours --------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ class Custody:
         self._items: Counter[str] = Counter()
         self._costs: Counter[str] = Counter()
         self._ids: Counter[str] = Counter()
-        self._means: dict[str, float] = {}
+        self._means: dict[str, tuple[float, float]] = {}  # cost and items
 
     def holds(self, request_id: str) -> bool:
         return self._ids[request_id] > 0
@@ -39,7 +39,13 @@ class Custody:
 
     def mean_cost(self, queue: str) -> float | None:
         """Of the messages taken of late; None before the first. Callable from any thread."""
-        return self._means.get(queue)
+        mean = self._means.get(queue)
+        return mean[0] if mean else None
+
+    def item_cost(self, queue: str) -> float | None:
+        """Of their items."""
+        mean = self._means.get(queue)
+        return mean[0] / mean[1] if mean else None
 
     def is_idle(self, queue: str) -> bool:
         return self._requests[queue] == 0
@@ -112,9 +118,9 @@ class Custody:
         state.task_ready(receipt)
 
     def _learn(self, receipt: Receipt) -> None:
-        cost = float(receipt.request.cost)
-        before = self._means.get(receipt.queue, cost)
-        self._means[receipt.queue] = before + (cost - before) / RECENT
+        now = float(receipt.request.cost), float(max(receipt.request.count, 1))
+        cost, items = self._means.get(receipt.queue, now)
+        self._means[receipt.queue] = cost + (now[0] - cost) / RECENT, items + (now[1] - items) / RECENT
 
     def _book(self, receipt: Receipt, sign: int) -> None:
         self._requests[receipt.queue] += sign

@@ -4,7 +4,9 @@ A thread of its own with a connection of its own, so that nothing that blocks th
 """
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +29,14 @@ SWEEP = 100  # expired leases taken at once
 class Leases:
     """`tags` gives the delivery tags that this worker holds."""
 
-    def __init__(self, broker_url: str, visibility_s: float, tags: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        broker_url: str,
+        visibility_s: float,
+        tags: Callable[[], list[str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._visibility_s = visibility_s
         self._tags = tags
         self._redis = connect(broker_url, timeout_s=visibility_s / 2)
@@ -35,6 +44,8 @@ class Leases:
         self._claim = self._redis.register_script(redis_scripts.CLAIM_EXPIRED)
         self._restore = self._redis.register_script(redis_scripts.RESTORE)
         self._is_away = False
+        self._renewed = -math.inf
+        self._spares = False  # never twice in a row: a worker that is always late must sweep too
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
 
@@ -51,8 +62,7 @@ class Leases:
     def _run(self) -> None:
         while not self._stopping.wait(self._visibility_s / 4):
             try:
-                self.renew()
-                self.sweep()
+                self.turn()
                 self._is_away = False
             except redis.RedisError as error:
                 if not self._is_away:
@@ -60,6 +70,17 @@ class Leases:
                 self._is_away = True
             except Exception:  # the loop's edge: a worker without this thread would lose all it holds
                 log.exception("leases failed")
+
+    def turn(self) -> None:
+        """Renew, then sweep; but not right after a silence.
+
+        If it was Redis that stood still, leases ran out whose owners are about to renew them.
+        """
+        self.renew()
+        before, self._renewed = self._renewed, self._clock()
+        self._spares = not self._spares and self._renewed - before > self._visibility_s / 2
+        if not self._spares:
+            self.sweep()
 
     def renew(self) -> None:
         tags = self._tags()

@@ -102,6 +102,18 @@ def test_a_worker_takes_no_more_than_two_batches_of_cost(redis_fleet: Fleet, red
     redis_gateway.collect(ids)
 
 
+def test_a_worker_takes_no_more_than_two_batches_of_items(redis_fleet: Fleet, redis_gateway: Gateway) -> None:
+    """Of cost two batches of a model that takes few items at once would be hundreds."""
+    model = fake_model("fake/few-at-once", forward_s=1.0, max_items=2)
+    redis_gateway.serve(model)
+    ids = [redis_gateway.send(model) for _ in range(12)]
+    redis_fleet.start()
+    wait_until(lambda: redis_gateway.unacknowledged() > 0, what="something held")
+    time.sleep(0.3)
+    assert redis_gateway.unacknowledged() == 4
+    redis_gateway.collect(ids)
+
+
 def test_a_request_larger_than_the_credit_is_taken_alone(redis_fleet: Fleet, redis_gateway: Gateway) -> None:
     model = fake_model("fake/small", budget=10)
     redis_gateway.serve(model)

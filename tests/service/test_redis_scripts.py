@@ -169,6 +169,23 @@ def test_a_renewed_lease_is_not_swept(taker: Taker, gateway: Gateway, redis_url:
     assert leases.sweep() == 0
 
 
+def test_after_a_silence_owners_renew_before_anything_is_swept(
+    taker: Taker, gateway: Gateway, redis_url: str, client: "redis.Redis"
+) -> None:
+    """As when Redis stood still. Who is late twice in a row sweeps: it may always be late."""
+    gateway.send(MODEL)
+    taker.pop()
+    turns = iter([0.0, 0.2, 10.0, 20.0])
+    sweeper = Leases(redis_url, 0.6, list, clock=lambda: next(turns))
+    for _ in range(2):
+        sweeper.turn()
+    time.sleep(0.7)
+    sweeper.turn()
+    assert client.llen(QUEUE) == 0
+    sweeper.turn()
+    assert client.llen(QUEUE) == 1
+
+
 def test_a_lease_that_is_gone_is_not_renewed_into_being(redis_url: str, client: "redis.Redis") -> None:
     Leases(redis_url, 5, lambda: ["acknowledged long ago"]).renew()
     assert client.zcard("unacked_index") == 0
