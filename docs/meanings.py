@@ -100,8 +100,8 @@ FAMILIES = {
     "token_classifier": "Entities of the kinds a checkpoint was trained for: NER and PII models; can redact them.",
     "text_encoder": "Dense vectors from any encoder or decoder that transformers reads from safetensors.",
     "cross_encoder": "Rerankers that read query and item together, as sentence-transformers runs them.",
-    "causal_reranker": "Rerankers that are language models, asked in words for yes or no (Qwen3-Reranker, mxbai-rerank-v2).",
-    "text_classifier": "Classes that a checkpoint knows, or of any name by natural language inference; prompt guards too.",
+    "causal_reranker": "Rerankers that are language models, asked for yes or no (Qwen3-Reranker, mxbai-rerank-v2).",
+    "text_classifier": "Classes that a checkpoint knows, or of any name by inference (zero-shot); prompt guards too.",
     "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
     "fake": "No weights: sleeps as long as it is told and answers what can be checked. For tests and measures.",
 }
