@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import missing
 from tests.service.faults import rabbitmq
-from tests.service.faults.system import RedisServer, Server, System, make_model
+from tests.service.faults.system import RedisServer, Server, System, make_database, make_model
 from tests.service.harness import Fleet, Gateway, Services, wait_until
 
 
@@ -41,8 +41,13 @@ def broker(request: pytest.FixtureRequest, state: RedisServer) -> Server:
     return server
 
 
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_database(tmp_path_factory.mktemp("database"))
+
+
 @pytest.fixture
-def make_system(state: RedisServer, broker: Server, tmp_path: Path) -> Iterator[Callable[..., System]]:
+def make_system(state: RedisServer, broker: Server, database: Path, tmp_path: Path) -> Iterator[Callable[..., System]]:
     """Starts one; the options are of its model's load and, as `settings` and `worker_settings`, of its processes.
 
     At the end nothing of it may live.
@@ -53,7 +58,7 @@ def make_system(state: RedisServer, broker: Server, tmp_path: Path) -> Iterator[
         *, settings: dict[str, Any] | None = None, worker_settings: dict[str, Any] | None = None, **load: Any
     ) -> System:
         mark = {"SHOAL_FAULT_FOLDER": str(tmp_path)}
-        system = System(tmp_path, state, broker, make_model(**load), mark | (settings or {}))
+        system = System(tmp_path, state, broker, make_model(**load), database, mark | (settings or {}))
         made.append(system)
         system.start(worker_settings=worker_settings)
         return system
@@ -86,5 +91,5 @@ def stand_in(services: Services) -> Iterator[Gateway]:
 
 @pytest.fixture
 def requests() -> int:
-    """How many each run sends: enough to see a fault through; with 10,000 the suite takes half an hour."""
+    """How many each run sends: enough to see a fault through; with 10,000 the suite takes three quarters of an hour."""
     return int(os.environ.get("SHOAL_FAULT_REQUESTS", "2000"))

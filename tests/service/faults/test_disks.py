@@ -76,6 +76,7 @@ def test_a_full_disk_refuses_large_payloads_alone(make_system: MakeSystem, reque
     verdict.check()
 
 
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
 def test_payloads_of_every_size_are_answered_and_the_next_call_too(make_system: MakeSystem) -> None:
     """A broker's own limit is never met: what is large goes round it, and what is too large is said to be."""
     system = make_system()

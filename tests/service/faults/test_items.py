@@ -47,6 +47,7 @@ def test_an_item_that_hangs_fails_alone(make_system: MakeSystem, requests: int) 
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
 def test_many_crashes_take_no_neighbour_along(fleet: Fleet, stand_in: Gateway, requests: int) -> None:
     """25 requests that end their engine beside 64 good ones, taken together; fewer in a short run."""
     crashes, good = (25, 64) if requests >= 10_000 else (4, 16)

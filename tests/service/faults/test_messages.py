@@ -77,6 +77,7 @@ def test_a_delayed_message_on_a_models_queue_is_refused(fleet: Fleet, stand_in: 
     assert stand_in.collect([stand_in.send(model)]).popitem()[1].error is None
 
 
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
 def test_workers_of_one_name_both_serve_and_both_are_seen(fleet: Fleet, stand_in: Gateway, services: Services) -> None:
     """Two containers with one host name; a control command finds each."""
     model = fake_model("fault/twin", forward_s=0.2, max_items=1)

@@ -41,6 +41,7 @@ def test_a_worker_that_lost_a_thread_ends_and_another_goes_on(
         Verdict(traffic).check()
 
 
+@pytest.mark.parametrize("broker", ["rabbitmq"], indirect=True)
 def test_a_gateway_whose_publisher_died_publishes_again(make_system: MakeSystem, requests: int, tmp_path: Path) -> None:
     """S087: calls on their way end at once in an error to retry on; none is told that there is a backlog."""
     assassin = Assassin(tmp_path / "assassin")
@@ -60,6 +61,7 @@ def test_a_gateway_whose_publisher_died_publishes_again(make_system: MakeSystem,
     Verdict(traffic).check()
 
 
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
 @pytest.mark.parametrize("pool", ["solo", "threads"])
 def test_a_pool_that_would_not_do_is_refused_at_the_start(pool: str, services: Services, tmp_path: Path) -> None:
     """S086: forwards run in processes that are spawned, never in a pool of Celery's."""
