@@ -6,13 +6,13 @@ states it, so that a figure can be judged against what any scheduler could do.
 """
 
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
@@ -22,14 +22,17 @@ from bench.load import Check
 from bench.outcome import Outcome
 from bench.system import Serving, System
 from bench.wire import DIALECTS
+from workers.config import WorkerConfig
 from workers.families.fake import vector
 
 MODELS, ROOM, CLIENTS = 20, 8, 64
 LOAD_S, FORWARD_S = 2.0, 0.02
 SIZE = 100 << 20
 DIMS = 32
-ROUNDS, WHOLE_S, PART_S, SETTLED_S = 2, 9.0, 30.0, 4.0
+WHOLE_S, PART_S, SETTLED_S = 9.0, 34.0, 4.0
 DIALECT = DIALECTS["native"]
+EVEN = [1.0] * MODELS
+ZIPF = [1 / (rank + 1) for rank in range(MODELS)]
 
 
 def name(number: int) -> str:
@@ -78,8 +81,7 @@ class Traffic:
 
     @classmethod
     def zipf(cls, count: int = 2000, seed: int = 1) -> "Traffic":
-        weights = [1 / (rank + 1) for rank in range(MODELS)]
-        models = random.Random(seed).choices(range(MODELS), weights, k=count)
+        models = random.Random(seed).choices(range(MODELS), ZIPF, k=count)
         return cls([(model, f"text {number}") for number, model in enumerate(models)])
 
     def run(self, product: Serving, seconds: float, clients: int = CLIENTS) -> Outcome:
@@ -99,32 +101,36 @@ class Traffic:
         return check
 
 
-def compare(system: System, traffic: Traffic, bar: float) -> Figure:
-    """Room for all and room for some take turns, so that whatever else the machine does meets both."""
-    wholes, parts = [], []
-    with serving(system, MODELS) as whole, serving(system, ROOM) as part:
-        for _ in range(ROUNDS):
-            wholes.append(traffic.run(whole, WHOLE_S))
-            parts.append(traffic.run(part, PART_S))
+def compare(system: System, traffic: Traffic, weights: Sequence[float], bar: float) -> Figure:
+    """What is measured, beside what could be at most."""
+    with serving(system, MODELS) as whole:
+        with_all = traffic.run(whole, WHOLE_S)
+    with serving(system, ROOM) as part:
+        with_some = traffic.run(part, PART_S)
         loads = part.counters()["loads"]
-    all_rate = fmean(outcome.rate_between(SETTLED_S, WHOLE_S) for outcome in wholes)
-    some_rate = fmean(outcome.rate_between(SETTLED_S, PART_S) for outcome in parts)
-    failed = [complaint for outcome in (*wholes, *parts) for complaint in outcome.wrong]
-    unanswered = sum(outcome.unanswered for outcome in (*wholes, *parts))
+    all_rate = with_all.rate_between(SETTLED_S, WHOLE_S)
+    some_rate = with_some.rate_between(SETTLED_S, PART_S)
+    failed = [*with_all.wrong, *with_some.wrong]
+    unanswered = with_all.unanswered + with_some.unanswered
     share = some_rate / all_rate
-    longest = max(max(outcome.took) for outcome in parts)
+    longest = max(with_some.took)
     value = f"{share:.2f} of all-resident; {len(failed)} failed, {unanswered} unanswered"
-    note = f"{some_rate:.1f} against {all_rate:.1f} requests/s, longest wait {longest:.1f} s, {loads} loads"
+    possible = most_possible(weights, WorkerConfig("", Path()).loads_at_once)
+    note = (
+        f"{some_rate:.1f} against {all_rate:.1f} requests/s, longest wait {longest:.1f} s, {loads} loads; "
+        f"no policy exceeds {possible:.1f} requests/s (bench/crowd.py)"
+    )
     return Figure(value, share >= bar and not failed and not unanswered, "; ".join([note, *failed[:3]]))
 
 
-def most_possible(loads_at_once: int) -> float:
-    """Requests a second that no policy can exceed when models are asked for in turn and none is favoured.
+def most_possible(weights: Sequence[float], loads_at_once: int) -> float:
+    """Requests a second that no policy can exceed when models are asked for in proportion to `weights`.
 
-    With L loads at once a pass over all N models takes C = N * LOAD_S / L, in which each is resident for
-    T = C * (ROOM - L) / N. Requests that come in the other C - T wait, on average half of it, so that
-    X * (C - T)^2 / 2C clients are held up at a throughput of X, and there are only CLIENTS of them.
+    With L loads at once the most wanted ROOM - L models stay and the others take turns. One with the share p of
+    requests, loaded every C seconds, holds up X * p * C / 2 clients on average at a throughput of X, and there are only
+    CLIENTS of them. All loads together take no more than there is: the sum of LOAD_S / C is L at most. So few clients
+    as can be are held up when C is as one over the root of p.
     """
-    cycle = MODELS * LOAD_S / loads_at_once
-    resident = cycle * (ROOM - loads_at_once) / MODELS
-    return CLIENTS * 2 * cycle / (cycle - resident) ** 2
+    shares = sorted((weight / sum(weights) for weight in weights), reverse=True)
+    roots = sum(math.sqrt(share) for share in shares[ROOM - loads_at_once :])
+    return CLIENTS * 2 * loads_at_once / (LOAD_S * roots**2)

@@ -11,4 +11,4 @@ SHARE = 0.8
 
 
 def run(system: System) -> Figure:
-    return crowd.compare(system, crowd.Traffic.zipf(), SHARE)
+    return crowd.compare(system, crowd.Traffic.zipf(), crowd.ZIPF, SHARE)

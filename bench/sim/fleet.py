@@ -55,10 +55,10 @@ def make_models(count: int, seed: int) -> list[Model]:
     """Small models of many sizes, 0.25 to 4 GiB, about 1 GiB on average. Popularity has nothing to do with size."""
     source = random.Random(seed)
     sizes = [min(max(source.lognormvariate(math.log(0.8), 0.6), 0.25), 4.0) for _ in range(count)]
-    return [_model(f"sim/model-{number:04d}", round(size * GIB)) for number, size in enumerate(sizes)]
+    return [make_model(f"sim/model-{number:04d}", round(size * GIB)) for number, size in enumerate(sizes)]
 
 
-def _model(name: str, size: int) -> Model:
+def make_model(name: str, size: int) -> Model:
     spec = ModelSpec(model=name, family="sim", primitives=("encode",), outputs=("dense",), load={"bytes": size})
     return Model(spec)
 

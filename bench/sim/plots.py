@@ -1,5 +1,6 @@
-"""The saturated scenario's figures over how stale the snapshots are. Needs matplotlib."""
+"""The saturated scenario over how stale the snapshots are, and all scenarios side by side. Needs matplotlib."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -7,11 +8,15 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
+from bench.sim.figures import Figures
 from bench.sim.report import ROOT, Found
-from bench.sim.study import SATURATED
+from bench.sim.study import OTHERS, SATURATED, SCENARIOS
+from bench.sim.world import Policy
 
 IMAGES = ROOT / "docs" / "img"
+BAR_WIDTH = 0.28
 PLOTS = {
     "throughput": ("answered cost a second", lambda f: f.throughput),
     "p50": ("median wait, s", lambda f: f.p50_s),
@@ -22,7 +27,48 @@ PLOTS = {
 }
 
 
-def draw(found: Found) -> Path:
+BARS: dict[str, Callable[[Figures], float]] = {
+    "throughput, of the best": lambda f: f.throughput + f.bulk_throughput,
+    "99th percentile of waits, s": lambda f: f.p99_s,
+    "reloads": lambda f: f.reloads,
+}
+
+
+def draw(found: Found) -> tuple[Path, Path]:
+    return _over_staleness(found), _over_scenarios(found)
+
+
+def _over_scenarios(found: Found) -> Path:
+    """One picture of all scenarios: what each of three policies did in it."""
+    figure, axes = plt.subplots(len(BARS), 1, figsize=(9, 9), layout="constrained", sharex=True)
+    for axis, (title, value) in zip(axes.flat, BARS.items(), strict=True):
+        heights = [[_value(found, scenario, policy, value) for scenario in SCENARIOS] for policy in OTHERS]
+        if "of the best" in title:
+            best = [max(of_one) for of_one in zip(*heights, strict=True)]
+            heights = [[height / top for height, top in zip(row, best, strict=True)] for row in heights]
+        for number, (policy, row) in enumerate(zip(OTHERS, heights, strict=True)):
+            places = [place + (number - 1) * BAR_WIDTH for place in range(len(SCENARIOS))]
+            axis.bar(places, row, BAR_WIDTH, label=policy.label, color=f"C{number - 1}" if number else "black")
+        axis.set_title(title, fontsize=10)
+        axis.set_xticks(range(len(SCENARIOS)), SCENARIOS)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(OTHERS))
+    return _save(figure, "scenarios.png")
+
+
+def _value(found: Found, scenario: str, policy: Policy, value: Callable[[Figures], float]) -> float:
+    wanted = SCENARIOS[scenario], policy
+    return next(value(figures) for run, figures in found if (run.scenario, run.policy) == wanted)
+
+
+def _save(figure: Figure, name: str) -> Path:
+    IMAGES.mkdir(exist_ok=True)
+    path = IMAGES / name
+    figure.savefig(path, dpi=90, metadata={"Software": None})
+    plt.close(figure)
+    return path
+
+
+def _over_staleness(found: Found) -> Path:
     """One picture of all figures of the saturated scenario over how stale the snapshots are."""
     saturated = [pair for pair in found if pair[0].scenario == SATURATED]
     figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained")
@@ -31,11 +77,7 @@ def draw(found: Found) -> Path:
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("age of snapshots, ms")
     figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    IMAGES.mkdir(exist_ok=True)
-    path = IMAGES / "simulator.png"
-    figure.savefig(path, dpi=90, metadata={"Software": None})
-    plt.close(figure)
-    return path
+    return _save(figure, "simulator.png")
 
 
 def _draw(axis, saturated, value) -> None:  # type: ignore[no-untyped-def]  # matplotlib's own types are in part
