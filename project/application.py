@@ -20,8 +20,8 @@ from inference.usage import Amounts
 from protocol.errors import ShoalError
 
 GATEWAY = "shoal.gateway"  # where in the scope pages of the admin find it, to read
-HOT_PREFIX = "/v1/"
-HOT_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz", "/health", "/metrics"})
+HOT_PREFIXES = ("/v1/", "/v2/")
+HOT_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz", "/health", "/metrics", "/rerank", "/embed"})
 STOCK_BODY_BYTES = 2 << 20  # forms of the admin, entry documents
 STOCK_SILENCE_S = 30
 
@@ -95,4 +95,4 @@ def _first(body: bytes, receive: Receive) -> Receive:
 
 
 def is_hot(path: str) -> bool:
-    return path.startswith(HOT_PREFIX) or path in HOT_PATHS
+    return path.startswith(HOT_PREFIXES) or path in HOT_PATHS

@@ -90,6 +90,12 @@ def test_stock_django_serves_the_rest(served: str) -> None:
     assert httpx.get(f"{served}/", follow_redirects=True).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank", "/embed"])
+def test_other_apis_paths_are_hot(served: str, path: str) -> None:
+    response = httpx.post(served + path, json={})
+    assert (response.status_code, response.headers["X-SIE-Error-Code"]) == (400, "INVALID_INPUT")
+
+
 def test_docs_load_nothing_from_elsewhere(served: str) -> None:
     page = httpx.get(f"{served}/docs").text
     assert "//cdn" not in page
