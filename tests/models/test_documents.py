@@ -34,6 +34,11 @@ def test_a_pdf_is_known_with_its_pages() -> None:
     assert documents.read({"data": PDF, "format": "pdf"}).pages == 3
 
 
+def test_slides_and_sheets_count_as_pages() -> None:
+    assert documents.read({"data": made.pptx(["one", "two"])}).pages == 2
+    assert documents.read({"data": GOOD["xlsx"]}).pages == 1
+
+
 BAD = {
     "encrypted": (made.pdf(["one"], encrypt=True), "pdf", "document_encrypted"),
     "encrypted docx": (documents._OLE + bytes(600), "docx", "document_encrypted"),

@@ -6,11 +6,14 @@ which fault it is. PDFium is not thread-safe, so all of this process's calls to 
 """
 
 import io
+import re
 import threading
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from PIL import Image
 
 from protocol.errors import InputTooLong, InvalidInput
 from workers.layers import images
@@ -20,6 +23,8 @@ MAX_TEXT_BYTES = 8 << 20  # of html, md, csv, txt
 MAX_PAGES = 1000  # of a PDF, read or not
 MAX_UNPACKED_BYTES = 256 << 20  # of an office file
 MAX_ENTRIES = 10_000  # files in an office file
+RENDER_DPI = 200
+MAX_RENDERED_SIDE = 3000  # pixels; posters come out coarser
 TEXTS = ("html", "md", "csv", "txt")
 OFFICE = ("docx", "pptx", "xlsx")
 FORMATS = ("pdf", *OFFICE, *TEXTS)
@@ -36,6 +41,7 @@ _WHERE = "document"
 _PDF_HEAD = 1024  # where readers look for its mark
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # office files of before 2007, and encrypted ones of today
 _ROOTS = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
+_PARTS = {"pptx": re.compile(r"ppt/slides/[^/]+\.xml"), "xlsx": re.compile(r"xl/worksheets/[^/]+\.xml")}
 _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
 _PASSWORD = 4  # PDFium's own number
 _pdfium = threading.Lock()
@@ -47,7 +53,7 @@ class Document:
 
     format: str
     data: bytes
-    pages: int | None = None  # of a PDF
+    pages: int = 1  # or slides, or sheets; texts have one
 
 
 def read(raw: Mapping[str, Any]) -> Document:
@@ -60,12 +66,12 @@ def read(raw: Mapping[str, Any]) -> Document:
         _check_archive(data)
     if kind in TEXTS and len(data) > MAX_TEXT_BYTES:
         raise _too_large(f"has {len(data)} bytes; as {kind} at most {MAX_TEXT_BYTES} are read")
-    return Document(kind, data, count_pages(data) if kind == "pdf" else None)
+    return Document(kind, data, count_pages(data) if kind == "pdf" else _count_parts(kind, data))
 
 
 def page_range(document: Document, wanted: tuple[int, int] | None) -> tuple[int, int]:
     """First and last page to read of a PDF, from 1. Raises InvalidInput when it has no such page."""
-    pages = document.pages or 0
+    pages = document.pages
     if wanted is None:
         return 1, pages
     if wanted[0] > pages:
@@ -102,6 +108,29 @@ def single_page(data: bytes, number: int) -> bytes:
             page.close()
             whole.close()
     return buffer.getvalue()
+
+
+def render(data: bytes, number: int, where: str) -> tuple[Image.Image, float]:
+    """That page as it is shown, RGB, and how many points one of its pixels is wide. Raises InvalidInput."""
+    import pypdfium2
+
+    with _pdfium:
+        pdf = _opened(data)
+        try:
+            page = pdf[number - 1]
+            width, height = page.get_size()
+            scale = min(RENDER_DPI / 72, MAX_RENDERED_SIDE / max(width, height, 1.0))
+            return page.render(scale=scale).to_pil().convert("RGB"), 1 / scale
+        except (pypdfium2.PdfiumError, ValueError) as error:
+            raise _fault(CORRUPT, f"could not be rendered: {where} is damaged") from error
+        finally:
+            pdf.close()
+
+
+def check_count(pages: int, limit: int) -> None:
+    """Raises InputTooLong when more pages are to be read than `limit`."""
+    if pages > limit:
+        raise _too_large(f"has {pages} pages to read; at most {limit} are read of one item, so ask for them by 'pages'")
 
 
 def _opened(data: bytes) -> Any:
@@ -164,6 +193,13 @@ def _office_kind(data: bytes) -> str:
     if len(kinds) != 1 or "[Content_Types].xml" not in names:
         return "an archive"
     return kinds.pop()
+
+
+def _count_parts(kind: str, data: bytes) -> int:
+    """Slides or sheets; what has neither counts as one page."""
+    if kind not in _PARTS:
+        return 1
+    return max(1, sum(bool(_PARTS[kind].fullmatch(entry.filename)) for entry in _entries(data)))
 
 
 def _check_archive(data: bytes) -> None:
