@@ -2,8 +2,11 @@
 
 They have the size and speed of small models of their kind and the right shape of every answer; what they answer means
 nothing until somebody trains the heads. The encoder itself is real.
+
+    python -m bench.stand_ins FOLDER      writes those of published models to FOLDER/<org>/<name>, for SHOAL_MODELS
 """
 
+import argparse
 import json
 import shutil
 import warnings
@@ -28,6 +31,7 @@ class Kind:
     make: Callable[[Path, Path], None]
     entry: Mapping[str, Any]
     asked: Mapping[str, Any]  # body of a call
+    published: str | None = None  # a model of this kind, which it may stand in for
 
     @property
     def model(self) -> str:
@@ -39,21 +43,36 @@ class Kind:
 
 
 def make(folder: Path, catalog: Path, data: Path) -> list[Kind]:
-    """Write every checkpoint into `folder` and its entry into `catalog`; minutes at first, nothing after."""
-    body = _minilm(data)
+    """Write every checkpoint into `folder` and its entry into `catalog`."""
+    body = minilm(data)
     for kind in KINDS:
-        place = folder / kind.name
-        if not (place / "done").is_file():
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            kind.make(body, place)
-            (place / "done").touch()
+        place = _write(kind, body, folder / kind.name)
         entry = {"id": kind.model, "source": {"folder": str(place)}, **kind.entry}
         (catalog / f"{kind.name}.yaml").write_text(json.dumps(entry))
     return KINDS
 
 
-def _minilm(data: Path) -> Path:
+def write_published(folder: Path, data: Path) -> list[str]:
+    """Checkpoints under the names of the models they stand in for, whose ids are answered."""
+    body = minilm(data)
+    published = {kind.published: kind for kind in KINDS if kind.published is not None}
+    for model, kind in published.items():
+        _write(kind, body, folder / model)
+    return list(published)
+
+
+def _write(kind: Kind, body: Path, place: Path) -> Path:
+    """A folder that is there already was written whole."""
+    if not place.is_dir():
+        draft = place.with_name(f"{place.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        kind.make(body, draft)
+        draft.rename(place)
+    return place
+
+
+def minilm(data: Path) -> Path:
     """The folder of the real encoder."""
     spec = next(entry.model.spec for entry in loader.load([loader.ENTRIES]) if entry.model.spec.model == MODEL)
     return weights.resolve(spec, SimpleNamespace(models_folder=None, offline=True, data=data))
@@ -109,6 +128,7 @@ KINDS = [
         _headed("AutoModelForSequenceClassification", num_labels=1),
         {"family": "cross_encoder", "primitives": ["score"]},
         {"query": {"text": "What is due?"}, "items": _TEXTS},
+        "cross-encoder/ms-marco-MiniLM-L-6-v2",
     ),
     Kind(
         "sparse",
@@ -121,6 +141,7 @@ KINDS = [
         _gliner,
         {"family": "gliner", "primitives": ["extract"]},
         {"items": _TEXTS, "params": {"labels": ["person", "city"], "options": {"threshold": 0.3}}},
+        "urchade/gliner_multi-v2.1",
     ),
     Kind(
         "tagger",
@@ -129,3 +150,16 @@ KINDS = [
         {"items": _TEXTS},
     ),
 ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path, default=loader.ENTRIES.parents[1] / ".shoal")
+    given = parser.parse_args()
+    for model in write_published(given.folder, given.data):
+        print(f"{model}: a stand-in, its answers mean nothing")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,10 @@ is not given to a later one, so a large model is not starved by small ones.
 
 import logging
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from catalog.snapshot import Model
 from protocol import errors
 from protocol.errors import ShoalError
 from workers.engine.pipe import Unsendable
@@ -65,7 +67,7 @@ class Loading:
         snapshot = self._dispatcher.catalog()
         if now >= self._warm_at and snapshot.models:
             self._warm_at = math.inf
-            self._warm({(entry.spec.bundle, entry.spec.family) for entry in snapshot.models.values()})
+            self._warm(entry for entry in snapshot.models.values() if entry.pinned or entry.spec.source.package)
         for entry in snapshot.models.values():
             if entry.pinned and entry.spec.pool == self._config.pool:
                 self._dispatcher.serve(entry.spec.digest)
@@ -85,9 +87,11 @@ class Loading:
         elif model.state is State.LOADED and now - model.last_used > self._config.idle_unload_s:
             self._evictions.unload(model, "idle", now)
 
-    def _warm(self, kinds: set[tuple[str, str]]) -> None:
-        """Let the engine import its libraries while nobody waits for it; only the base bundle is surely needed."""
-        families = sorted(family for bundle, family in kinds if bundle == "base")
+    def _warm(self, models: Iterable[Model]) -> None:
+        """Let the engine import the libraries of these while nobody waits for it. All others' come with their first
+        load: some take seconds and hundreds of megabytes that most machines never need.
+        """
+        families = sorted({model.spec.family for model in models if model.spec.bundle == "base"})
         if families:
             self._dispatcher.flights.engine("base").send({"op": "warm", "families": families})
 

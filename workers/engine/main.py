@@ -29,6 +29,9 @@ class Engine:
         self._models: dict[str, LoadedModel] = {}
         self._loading: set[str] = set()
         self._warmed: set[str] = set()  # families
+        # transformers replaces itself in sys.modules while it is imported: a thread that imports it too meanwhile gets
+        # what it was before, which is empty
+        self._warming = threading.Lock()
         self._settled: set[str] = set()  # digests of models that were here when libraries were settled
         self._work: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
@@ -57,9 +60,10 @@ class Engine:
         self._work.put(None)
 
     def _warm(self, families: list[str]) -> None:
-        for name in (FAMILIES.keys() & set(families)) - self._warmed:
-            family(name).warm()
-            self._warmed.add(name)
+        with self._warming:
+            for name in (FAMILIES.keys() & set(families)) - self._warmed:
+                family(name).warm()
+                self._warmed.add(name)
         self._settle()
 
     def _settle(self) -> None:
