@@ -129,8 +129,13 @@ class Serving:
         return [engine["pid"] for beat in self.beats() for engine in beat["engines"]]
 
     def redis(self) -> "redis.Redis":
-        client: redis.Redis = redis.Redis.from_url(self._record()["environment"]["SHOAL_REDIS_URL"])
+        client: redis.Redis = redis.Redis.from_url(self.environment["SHOAL_REDIS_URL"])
         return client
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to take part in it."""
+        return dict(self._record()["environment"])
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=30) as response:
