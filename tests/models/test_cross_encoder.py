@@ -175,6 +175,7 @@ def test_a_sigmoid_is_applied_once_where_the_checkpoint_names_none(tmp_path: Pat
     named = {"activation_fn": "torch.nn.modules.linear.Identity"}
     bare = Alone(spec(), tiny.classifier(tmp_path, sentence_transformers=named))
 
+    assert bare.model.facts()["scores"] == "logits"
     assert scores_of(bare, payload(TEXTS)) == scores_of(bare, payload(TEXTS, normalize=False))
     assert all(0 < score < 1 for score in scores_of(bare, payload(TEXTS, normalize=True)))
 

@@ -205,6 +205,13 @@ def test_a_text_of_too_many_forwards_is_refused_alone(inference: Alone) -> None:
     assert getattr(long, "code", None) == "INPUT_TOO_LONG"
 
 
+def test_a_call_of_too_many_forwards_is_refused(inference: Alone) -> None:
+    labels = [f"{WORDS[index % 300]} {WORDS[index // 300]}" for index in range(600)]
+    with pytest.raises(InvalidInput, match="fewer") as caught:
+        inference.preparer.prepare(payload([TEXTS[0]] * 60, labels=labels))
+    assert caught.value.param == "items"
+
+
 def test_labels_are_put_into_the_entrys_template(inference: Alone) -> None:
     [parts] = inference.preparer.prepare(payload(TEXTS[:1], labels=[WORDS[211]]))
     assert isinstance(parts, list)

@@ -67,17 +67,18 @@ class PairPreparer:
 class CrossEncoder:
     """The model as loaded. `forward` is called by one thread at a time."""
 
-    def __init__(self, classifier: Any, max_tokens: int) -> None:
+    def __init__(self, classifier: Any, max_tokens: int, has_sigmoid: bool) -> None:
         self.packed: bool = classifier.packed
         self.bytes: int = classifier.bytes
         self._classifier = classifier
         self._max_tokens = max_tokens
+        self._scores = "0 to 1" if has_sigmoid else "logits"
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         return [{"logits": row} for row in self._classifier.logits(batch)]
 
     def facts(self) -> Mapping[str, Any]:
-        return {**self._classifier.facts(), "max_tokens": self._max_tokens}
+        return {**self._classifier.facts(), "max_tokens": self._max_tokens, "scores": self._scores}
 
 
 def warm() -> None:
@@ -95,6 +96,8 @@ def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
 def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> CrossEncoder:
     from workers.layers import classifying
 
-    about = labelled.read(spec, folder).checkpoint
+    source = transformer.needed(spec, folder)
+    about = labelled.read(spec, source).checkpoint
+    has_sigmoid = labelled.has_sigmoid(spec.model, source, about.config)
     with_types = PairTokenizer(spec.model, about).has_types
-    return CrossEncoder(classifying.load(spec, about, device, with_types, report), about.max_tokens)
+    return CrossEncoder(classifying.load(spec, about, device, with_types, report), about.max_tokens, has_sigmoid)

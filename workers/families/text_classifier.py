@@ -31,7 +31,8 @@ LOAD_OPTIONS = ("hypothesis_template", "alarm")  # beside dtype
 _TEMPLATE = "This example is {}."  # the pipeline's
 _OVERLAP = 64  # tokens
 _LEAST_ROOM = 8  # tokens of the text beside a label
-_MAX_PARTS = 4096  # windows times labels
+_MAX_PARTS = 4096  # windows times labels of one text
+_MAX_CALL_PARTS = 1 << 15  # of all its texts
 
 
 class ClassPreparer:
@@ -58,6 +59,12 @@ class ClassPreparer:
         refuse_unread(payload.options, OPTIONS, self._model)
         wanted = ExtractOptions.from_wire(payload.options)
         hypotheses = self._read_labels(wanted.labels)
+        if len(payload.items) * len(hypotheses or "1") > _MAX_CALL_PARTS:
+            raise InvalidInput(
+                f"{len(payload.items)} texts times {len(hypotheses or '1')} labels are more than "
+                f"{_MAX_CALL_PARTS} forwards; send fewer of them at once",
+                param="items",
+            )
         read = iter(self._texts.read([item["text"] for item in payload.items if isinstance(item.get("text"), str)]))
         found: list[Parts | ShoalError] = []
         for item in payload.items:
