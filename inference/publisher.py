@@ -10,6 +10,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -132,11 +133,14 @@ class Publisher:
             raise
 
     def _pump(self, link: Link) -> None:
+        checked = time.monotonic()
         while True:
             batch = self._take(block=not self._stopping.is_set(), wait_s=UNSURE_S if link.unsure() else IDLE_S)
             if not batch and self._stopping.is_set():
                 return
-            if link.blocked or not batch:
+            # Also under load: a link may have a connection that carries none of it and yet must show that it lives.
+            if link.blocked or not batch or time.monotonic() - checked > IDLE_S:
+                checked = time.monotonic()
                 link.check()
                 self._lose(link.returned(), _NOT_KEPT)
             if link.blocked:

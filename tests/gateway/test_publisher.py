@@ -14,7 +14,7 @@ import redis
 from kombu.connection import Connection
 
 from inference.broker import CONFIRM_S
-from inference.publisher import Publisher
+from inference.publisher import IDLE_S, Publisher
 from protocol import names
 from protocol.errors import QueueFull, QueueUnavailable, ShoalError
 from protocol.messages import Request
@@ -333,3 +333,19 @@ async def test_blocked_broker_refuses_until_it_has_room(redis_url: str, lost: Lo
     assert link.sent == [asked.id]
     publisher._stopping.set()
     await serving
+
+
+async def test_a_busy_link_is_looked_at_as_well(redis_url: str, lost: Lost, queue: str) -> None:
+    """The connection for tasks is silent while only calls are published, and RabbitMQ would end it for that."""
+    link = ScriptedLink()
+    link.looks, link.blocked = 2, False
+    publisher = Publisher(redis_url, redis_url, 10, lost.report)
+    publisher._loop = asyncio.get_running_loop()
+    publisher.connected = True
+    serving = asyncio.create_task(asyncio.to_thread(publisher._serve, link))
+    until_s = time.monotonic() + 2 * IDLE_S
+    while time.monotonic() < until_s:
+        await publisher.publish(request(), queue, "default", b"")
+    publisher._stopping.set()
+    await serving
+    assert link.looks > 2
