@@ -50,7 +50,7 @@ class PayloadStore:
             else:
                 await self._look()
                 await self._redis.set(key, data, ex=max(int(expires - clock.now()), 1))
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, RuntimeError) as error:  # RuntimeError: uvloop's word for a closed transport
             raise QueueUnavailable("the payload could not be stored for the worker") from error
         return ref
 

@@ -129,7 +129,7 @@ class TaskStore:
 async def _reachable() -> AsyncIterator[None]:
     try:
         yield
-    except (TimeoutError, RedisError, OSError) as error:
+    except (TimeoutError, RedisError, OSError, RuntimeError) as error:  # uvloop's word for a closed transport
         raise QueueUnavailable("Redis, which keeps tasks, cannot be reached") from error
 
 

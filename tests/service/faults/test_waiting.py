@@ -156,8 +156,8 @@ def _round(system: System) -> None:
     waker.start()
     load.run(url, [request], take, connections=PART, seconds=10, count=PART)
     waker.join()
-    assert set(statuses) <= {200, 504}
-    assert statuses.count(504) >= PART / 2
+    assert set(statuses) <= {200, 503, 504}  # frozen for long, a worker counts as gone
+    assert statuses.count(200) >= 8 * PART
 
 
 def _wake(system: System) -> None:
