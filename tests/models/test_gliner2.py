@@ -1,7 +1,7 @@
 """GLiNER2 checkpoints against the library's own extraction calls."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,22 @@ def checkpoint(folder: Path) -> Path:
     return folder
 
 
+def boundary_checkpoint(folder: Path) -> Path:
+    """Of the other architecture, GLiNER2.5's."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from gliner2.auto import AutoExtractor
+        from gliner2.configuration import ExtractorConfig
+
+        encoder = tiny.checkpoint(folder / "encoder", "bert", max_tokens=400)
+        torch.manual_seed(0)
+        config: Any = ExtractorConfig(model_name=str(encoder), architecture="boundary")
+        AutoExtractor.from_config(config).save_pretrained(str(folder))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp("gliner2"))
@@ -87,9 +103,9 @@ def theirs(folder: Path) -> Any:
 def library(folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from gliner2.inference.engine import GLiNER2
+        from gliner2.auto import AutoExtractor
 
-        return GLiNER2.from_pretrained(str(folder))
+        return AutoExtractor.from_pretrained(str(folder))
 
 
 def as_entities(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -126,6 +142,13 @@ class TestEntities(ExtractContract):
     @classmethod
     def bad_item(cls) -> dict[str, Any]:
         return {"images": [{"data": b"x"}]}
+
+
+class TestBoundaryEntities(TestEntities):
+    @classmethod
+    def make(cls, folder: Path) -> ModelSpec:
+        boundary_checkpoint(folder)
+        return SPEC
 
 
 def test_every_section_of_a_schema_is_what_the_library_answers(loaded: Alone, theirs: Any) -> None:
@@ -295,6 +318,19 @@ def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
 
     with pytest.raises(ModelLoadFailed, match="pickles are not read"):
         gliner2.preparer(SPEC, copy)
+
+
+@pytest.mark.parametrize("make", [checkpoint, boundary_checkpoint])
+def test_a_checkpoint_that_lacks_weights_does_not_load(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = make(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: array for name, array in weights.items() if "classifier" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises((ModelLoadFailed, RuntimeError), match="classifier"):
+        Alone(SPEC, folder)
 
 
 def test_a_load_option_it_does_not_have_is_refused(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
+from tokenizers import Tokenizer, normalizers
 
 from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed
 from protocol.messages import Payload
@@ -114,6 +115,44 @@ def test_words_the_tokenizer_cut_are_not_passed_over(loaded: Alone) -> None:
 
     with pytest.raises(InputTooLong, match="read 5 words of 9"):
         loaded.preparer.finish([{**output, "read": 5}], [part], payload.options)
+
+
+@pytest.fixture(scope="module")
+def dropping(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """With a tokenizer that drops zero-width spaces, as many do."""
+    copy = tiny.copy(folder, tmp_path_factory.mktemp("dropping") / "copy")
+    tokenizer = Tokenizer.from_file(str(copy / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    tokenizer.save(str(copy / "tokenizer.json"))
+    return Alone(SPEC, copy)
+
+
+def test_words_without_tokens_move_no_offsets(dropping: Alone) -> None:
+    words = WORDS[20:60]
+    bare, text = " ".join(words), " ".join(["\u200b", *words[:3], "\u200b \u200b", *words[3:]])
+
+    expected, found = extract(dropping, bare), extract(dropping, text)
+
+    assert expected["entities"]
+    assert [one["label"] for one in found["entities"]] == [one["label"] for one in expected["entities"]]
+    assert [one["text"].replace("\u200b ", "") for one in found["entities"]] == [
+        one["text"] for one in expected["entities"]
+    ]
+    assert all(text[one["start"] : one["end"]] == one["text"] for one in found["entities"])
+
+
+def test_a_text_of_nothing_the_tokenizer_keeps_has_no_entities(dropping: Alone) -> None:
+    items = [{"text": text} for text in ("\u200b", " ".join(WORDS[:9]), "\u200b \u200b")]
+
+    results = dropping.run(Payload(items, {"labels": LABELS, "threshold": 0.01}))
+
+    assert results[0]["entities"] == results[2]["entities"] == []
+    assert results[1]["entities"]
+
+
+def test_a_label_of_nothing_the_tokenizer_keeps_is_refused(dropping: Alone) -> None:
+    with pytest.raises(InvalidInput, match="no character that the model reads"):
+        extract(dropping, "a", labels=["person", "\u200b"])
 
 
 def test_redaction_replaces_what_was_found(loaded: Alone) -> None:

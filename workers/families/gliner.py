@@ -74,7 +74,10 @@ class GlinerPreparer:
         for label in wanted.labels:
             if any(marker in label for marker in self._about.markers):
                 raise InvalidInput(f"the label {label!r} has a marker of the model in it", param="options.labels")
-        prompt = sum(self._sizes.count(self._prompt(wanted.labels)))
+        sizes = self._sizes.count(self._prompt(wanted.labels))
+        if not all(sizes):
+            raise InvalidInput("a label has no character that the model reads", param="options.labels")
+        prompt = sum(sizes)
         room = self._about.limit - (0 if self._about.is_bi_encoder else prompt)
         if room < 1:
             raise InvalidInput(
@@ -176,11 +179,8 @@ class Gliner:
         return [output for run in runs for output in self._run(run)]
 
     def _run(self, batch: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        words = [inputs["words"] for inputs in batch]
         thresholds = [inputs["threshold"] for inputs in batch]
-        collated = self._model.collate_batch(
-            self._model.prepare_base_input(words), [inputs["labels"] for inputs in batch], self._collator
-        )
+        collated, kept = self._collate([inputs["words"] for inputs in batch], [inputs["labels"] for inputs in batch])
         found = self._model.decode_batch(
             self._model.run_batch(collated, threshold=thresholds[0]),
             collated,
@@ -188,18 +188,43 @@ class Gliner:
             flat_ner=[inputs["flat"] for inputs in batch],
             multi_label=[inputs["multi_label"] for inputs in batch],
         )
-        reads = self._read(collated, [len(text) for text in words])
+        reads = self._read(collated)
         return [
-            {"spans": [[span.start, span.end, span.entity_type, float(span.score)] for span in spans], "read": read}
-            for spans, read in zip(found, reads, strict=True)
+            {
+                "spans": [
+                    [own[span.start], own[span.end], span.entity_type, float(span.score)]
+                    for span in spans
+                    if span.end < len(own)
+                ],
+                # Words without tokens count as read.
+                "read": len(inputs["words"]) if read >= len(own) else own[read],
+            }
+            for inputs, spans, own, read in zip(batch, found, kept, reads, strict=True)
         ]
 
-    def _read(self, collated: Mapping[str, Any], words: Sequence[int]) -> list[int]:
-        """How many words of each text the tokenizer left, which cuts silently."""
-        limit = self._model.data_processor.transformer_tokenizer.model_max_length
-        full = (collated["attention_mask"].sum(dim=1) >= limit).tolist()
-        last = collated["words_mask"].max(dim=1).values.tolist()
-        return [int(last[index]) if full[index] else count for index, count in enumerate(words)]
+    def _collate(self, words: Sequence[list[str]], labels: Sequence[list[str]]) -> tuple[Any, list[list[int]]]:
+        """What the model is asked, and which words it is asked of.
+
+        The library counts the words that it sees tokens of, so one without any, as a zero-width space may be, would
+        move the places of all behind it.
+        """
+        kept = [list(range(len(text))) for text in words]
+        collated = self._collated(words, labels)
+        if any(read < len(text) for read, text in zip(self._read(collated), words, strict=True)):
+            tokenize = self._model.data_processor.transformer_tokenizer.tokenize
+            kept = [[place for place, word in enumerate(text) if tokenize(word)] for text in words]
+            legible = [[text[place] for place in own] for text, own in zip(words, kept, strict=True)]
+            collated = self._collated(legible, labels)
+        return collated, kept
+
+    def _collated(self, words: Sequence[list[str]], labels: Sequence[list[str]]) -> Any:
+        return self._model.collate_batch(self._model.prepare_base_input(words), labels, self._collator)
+
+    @staticmethod
+    def _read(collated: Mapping[str, Any]) -> list[int]:
+        """How many words of each text have tokens before the tokenizer cuts, which it does silently."""
+        last: list[int] = collated["words_mask"].max(dim=1).values.tolist()
+        return last
 
     def facts(self) -> Mapping[str, Any]:
         config = self._model.config

@@ -23,6 +23,7 @@ from workers.layers import gliner2_schema, transformer
 from workers.layers.checkpoint import read_json
 from workers.layers.limits import token_limit
 from workers.layers.redaction import REDACT, redact
+from workers.layers.whole import refuse_missing
 from workers.layers.windows import Entity, Found, Reach, Window, merge, plan
 from workers.layers.words import WordSizes, split
 from workers.weights import files
@@ -257,6 +258,7 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     limit = read_limit(spec, folder)
     report(0.1)
     model: Any = AutoExtractor.from_pretrained(str(folder), map_location=device)
+    refuse_missing(spec, folder / files.SINGLE, model)
     model = model.to(getattr(torch, transformer.precision(spec, device))).eval()
     report(1.0)
     return Gliner2(model, limit)

@@ -12,6 +12,7 @@ from protocol.spec import ModelSpec
 from workers.layers import transformer
 from workers.layers.checkpoint import read_json
 from workers.layers.limits import token_limit
+from workers.layers.whole import refuse_missing
 from workers.weights import files, hub
 from workers.weights.failures import UNSUPPORTED, load_failed
 
@@ -82,7 +83,7 @@ def load(spec: ModelSpec, folder: Path, device: str) -> Any:
             map_location=device,
             dtype=getattr(torch, transformer.precision(spec, device)),
         )
-    _refuse_missing(spec, folder, model.model)
+    refuse_missing(spec, folder / files.SINGLE, model.model)
     model.data_processor.transformer_tokenizer.model_max_length = _limit(spec, folder, config)
     return model
 
@@ -116,15 +117,3 @@ def _outside(spec: ModelSpec, folder: Path, config: Mapping[str, Any]) -> dict[s
             raise load_failed(spec.model, UNSUPPORTED, wrong)
         found[name] = str(hub.tokenizer(spec, config[name], revisions[config[name]]))
     return found
-
-
-def _refuse_missing(spec: ModelSpec, folder: Path, model: Any) -> None:
-    from safetensors import safe_open
-
-    with safe_open(folder / files.SINGLE, framework="np") as file:
-        saved = {*file.keys(), *(file.metadata() or {})}  # the metadata name weights that share another's place
-    allowed = (*transformer.UNUSED, "position_ids", "token_type_ids")
-    wanted = (name for name in model.state_dict() if not any(part in name for part in allowed))
-    missing = sorted(name for name in wanted if name not in saved)
-    if missing:
-        raise load_failed(spec.model, UNSUPPORTED, f"weights missing: {', '.join(missing[:5])}")

@@ -36,11 +36,11 @@ class WordSizes:
         return self._tokenizer is not None
 
     def count(self, words: Sequence[str]) -> list[int]:
-        """Tokens of each word, read as one sequence without special tokens; at least one, so that all cost."""
+        """Tokens of each word, read as one sequence without special tokens; none for one that the tokenizer drops."""
         if self._tokenizer is None:
             return [1 + (len(word) - 1) // _LETTERS_PER_TOKEN for word in words]
         sizes = [0] * len(words)
         for word in self._tokenizer.encode(list(words), is_pretokenized=True, add_special_tokens=False).word_ids:
             if word is not None:
                 sizes[word] += 1
-        return [max(size, 1) for size in sizes]
+        return sizes
