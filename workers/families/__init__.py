@@ -18,10 +18,12 @@ from protocol.spec import ModelSpec
 FAMILIES = {
     "causal_reranker": "workers.families.causal_reranker",
     "cross_encoder": "workers.families.cross_encoder",
+    "docling": "workers.families.docling",
     "fake": "workers.families.fake",
     "gliclass": "workers.families.gliclass",
     "gliner": "workers.families.gliner",
     "gliner2": "workers.families.gliner2",
+    "image_encoder": "workers.families.image_encoder",
     "ocr": "workers.families.ocr",
     "sparse_encoder": "workers.families.sparse_encoder",
     "token_classifier": "workers.families.token_classifier",
