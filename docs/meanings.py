@@ -104,6 +104,7 @@ FAMILIES = {
     "text_classifier": "Classes that a checkpoint knows, or of any name by inference (zero-shot); prompt guards too.",
     "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
     "image_encoder": "Texts and images into one space of dense vectors: CLIP and SigLIP.",
+    "detector": "Objects of kinds that the caller names, as boxes in images: Grounding DINO.",
     "ocr": "Lines of text in images and PDF pages: RapidOCR, whose weights come with its package; on the CPU.",
     "docling": "Documents as Markdown: office files, HTML, CSV, PDFs by text layer, OCR or layout models.",
     "fake": "No weights: sleeps as long as it is told and answers what can be checked. For tests and measures.",

@@ -18,6 +18,7 @@ from protocol.spec import ModelSpec
 FAMILIES = {
     "causal_reranker": "workers.families.causal_reranker",
     "cross_encoder": "workers.families.cross_encoder",
+    "detector": "workers.families.detector",
     "docling": "workers.families.docling",
     "fake": "workers.families.fake",
     "gliclass": "workers.families.gliclass",
