@@ -78,7 +78,7 @@ class TestGroundingDino(ExtractContract):
     @classmethod
     def reference(cls, folder: Path, payload: Payload) -> list[Mapping[str, Any]]:
         t = tiny.library
-        # Queries are chosen by rank, and with random weights the last digit decides it: the same attention on both sides
+        # Queries are chosen by rank; with random weights the last digit decides it, so attention must be the same
         model = t.GroundingDinoForObjectDetection.from_pretrained(folder, attn_implementation="eager").eval()
         processor = t.GroundingDinoProcessor(
             t.GroundingDinoImageProcessorPil.from_pretrained(folder), t.PreTrainedTokenizerFast.from_pretrained(folder)
