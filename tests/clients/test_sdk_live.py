@@ -110,7 +110,7 @@ def test_entities_lead_into_the_text(outcomes: Outcomes) -> None:
 
 
 def test_media_arrive_whole(outcomes: Outcomes) -> None:
-    assert outcomes["extract_media"]["result"]["data"] == {"bytes": {"images": 82}}
+    assert outcomes["extract_media"]["result"]["data"] == {"bytes": {"images": 70}}
     assert outcomes["extract_document"]["result"]["data"] == {"bytes": {"document": 8}}
 
 

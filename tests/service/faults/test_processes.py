@@ -48,7 +48,7 @@ def test_workers_killed_at_random_moments_lose_nothing(make_system: MakeSystem, 
         system.start_worker()
         assert alive(engines) == []
     traffic.finish()
-    Verdict(traffic).check()
+    Verdict(traffic, may_give_up=True).check()
 
 
 def test_killed_gateways_cut_off_only_their_own_callers(make_system: MakeSystem, requests: int) -> None:

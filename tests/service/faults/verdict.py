@@ -9,26 +9,41 @@ import numpy as np
 
 from bench.expected import RETRYABLE
 from bench.load import LOST
+from protocol.errors import WorkerLost
 from tests.service.faults.system import DEADLINE_S
 from tests.service.faults.traffic import Traffic
 
 GRACE_S = 5.0  # between a deadline and the client's clock, on a machine with other work
 ROUNDS = 30  # of sending again what was refused, half a second apart
 SETTLE_S = 120.0
+MOST_GIVEN_UP = 0.01  # of all requests
 FINISHED = {"succeeded", "failed", "cancelled", "expired"}
 
 
 class Verdict:
-    """Of one run. `wrong_items` are requests whose own text breaks forwards, with the code each must get."""
+    """Of one run. `wrong_items` are requests whose own text breaks forwards, with the code each must get.
 
-    def __init__(self, traffic: Traffic, wrong_items: Mapping[int, str] | None = None, *, may_lose: bool = False):
+    `may_give_up` is for faults that kill a request's worker three times: a few may be taken for what kills workers.
+    """
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        wrong_items: Mapping[int, str] | None = None,
+        *,
+        may_lose: bool = False,
+        may_give_up: bool = False,
+    ):
         self._traffic = traffic
+        self._given_up = {WorkerLost.code} if may_give_up else set()
         self._wrong_items = wrong_items or {}
         self._may_lose = may_lose  # a killed gateway takes its connections with it
 
     def check(self) -> None:
         """All of it, in this order: the first run, what a client that tries again gets, then the tasks."""
         self.check_answers()
+        given_up = sum(answer.code in self._given_up for answer in self._traffic.answers.values())
+        assert given_up <= self._traffic.count * MOST_GIVEN_UP, self.summary()
         self.check_retries()
         self.check_tasks()
 
@@ -83,7 +98,9 @@ class Verdict:
             return None if self._traffic.is_right(index, answer.vector) else f"request {index} has another's vector"
         if answer.status == LOST:
             return None if self._may_lose else f"request {index} was cut off"
-        return None if answer.code in RETRYABLE else f"request {index}: {answer.status} {answer.code}"
+        return (
+            None if answer.code in {*RETRYABLE, *self._given_up} else f"request {index}: {answer.status} {answer.code}"
+        )
 
     def _unserved(self) -> list[int]:
         return [
@@ -109,8 +126,10 @@ class Verdict:
         if own is not None:
             code = body.get("error", {}).get("code")
             return None if code == own else f"task of request {index} ended with {body['state']} {code}, not {own}"
-        if body["state"] != "succeeded":
+        if body["state"] != "succeeded" and body.get("error", {}).get("code") not in self._given_up:
             return f"task of request {index} {body['state']}: {body.get('error')}"
+        if body["state"] != "succeeded":
+            return None
         values = np.asarray(body["result"]["items"][0]["dense"]["values"], np.float32)
         return None if self._traffic.is_right(index, values) else f"task of request {index} has another's vector"
 
