@@ -51,8 +51,9 @@ class History:
         """Remember a look at `now`; `waiting` messages are at the broker, so older points are of no more use."""
         if total.messages < self._points[-1].total.messages:  # Redis has lost the counts
             self._points = deque([Point(None, Counts())], maxlen=POINTS)
-        if total != self._points[-1].total:
-            self._points.append(Point(now, total))
+        if total == self._points[-1].total:
+            self._points.pop()  # nothing was published since, so the newer look says more
+        self._points.append(Point(now, total))
         while len(self._points) > 1 and self._points[1].total.messages <= total.messages - waiting:
             self._points.popleft()
 

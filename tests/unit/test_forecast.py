@@ -114,6 +114,14 @@ def test_those_that_wait_are_the_last_ones_published() -> None:
     assert history.oldest == 100.0
 
 
+def test_what_waits_is_no_older_than_the_last_look_that_saw_none_of_it() -> None:
+    history = History()
+    history.note(100.0, Counts(6, 6, 18), waiting=0)
+    history.note(107.0, Counts(6, 6, 18), waiting=0)
+    history.note(108.0, Counts(26, 26, 78), waiting=20)
+    assert history.oldest == 107.0
+
+
 def test_of_what_was_there_before_the_first_look_the_average_is_known_and_the_age_is_not() -> None:
     history = History()
     history.note(100.0, Counts(10, 20, 1000), waiting=5)
