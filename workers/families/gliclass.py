@@ -23,6 +23,7 @@ from workers.families import Parts, Prepared, refuse_unread
 from workers.layers import transformer
 from workers.layers.checkpoint import Checkpoint, read_json
 from workers.layers.limits import token_limit
+from workers.layers.making import MAKING
 from workers.layers.tokenizing import TextTokenizer
 from workers.layers.windows import Reach, Window, plan
 from workers.weights import files
@@ -232,13 +233,14 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
 
     about = read(spec, transformer.needed(spec, folder))
     report(0.1)
-    model, found = gliclass.GLiClassModel.from_pretrained(
-        about.folder,
-        dtype=getattr(torch, transformer.precision(spec, device)),
-        use_safetensors=True,
-        local_files_only=True,
-        output_loading_info=True,
-    )
+    with MAKING:
+        model, found = gliclass.GLiClassModel.from_pretrained(
+            about.folder,
+            dtype=getattr(torch, transformer.precision(spec, device)),
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
     missing = sorted(name for name in found["missing_keys"] if not any(part in name for part in transformer.UNUSED))
     if missing or found["mismatched_keys"]:
         names = ", ".join([*missing, *(name for name, *_ in found["mismatched_keys"])][:5])

@@ -22,6 +22,7 @@ from workers.families import Parts, Prepared, refuse_unread
 from workers.layers import gliner2_schema, transformer
 from workers.layers.checkpoint import read_json
 from workers.layers.limits import token_limit
+from workers.layers.making import MAKING
 from workers.layers.redaction import REDACT, redact
 from workers.layers.whole import refuse_missing
 from workers.layers.windows import Entity, Found, Reach, Window, merge, plan
@@ -257,7 +258,8 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     folder = transformer.needed(spec, folder)
     limit = read_limit(spec, folder)
     report(0.1)
-    model: Any = AutoExtractor.from_pretrained(str(folder), map_location=device)
+    with MAKING:
+        model: Any = AutoExtractor.from_pretrained(str(folder), map_location=device)
     refuse_missing(spec, folder / files.SINGLE, model)
     model = model.to(getattr(torch, transformer.precision(spec, device))).eval()
     report(1.0)

@@ -12,6 +12,7 @@ from protocol.spec import ModelSpec
 from workers.layers import transformer
 from workers.layers.checkpoint import read_json
 from workers.layers.limits import token_limit
+from workers.layers.making import MAKING
 from workers.layers.whole import refuse_missing
 from workers.weights import files, hub
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -73,7 +74,7 @@ def load(spec: ModelSpec, folder: Path, device: str) -> Any:
     import torch
 
     config = _config(spec, folder)
-    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+    with MAKING, tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of training, and of what is checked here
         import gliner
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.spec import ModelSpec
+from workers.layers.making import MAKING
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
 
@@ -43,15 +44,16 @@ def read(
     quiet: Any = transformers.utils.logging
     quiet.disable_progress_bar()
     quiet.set_verbosity_error()  # its report of missing weights: what matters of it is checked below
-    model, found = getattr(transformers, auto).from_pretrained(
-        folder,
-        dtype=getattr(torch, precision(spec, device)),
-        attn_implementation="eager",
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=spec.remote_code,
-        output_loading_info=True,
-    )
+    with MAKING:
+        model, found = getattr(transformers, auto).from_pretrained(
+            folder,
+            dtype=getattr(torch, precision(spec, device)),
+            attn_implementation="eager",
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=spec.remote_code,
+            output_loading_info=True,
+        )
     allowed = (*unused, "position_ids")
     missing = [key for key in found["missing_keys"] if not any(name in key for name in allowed)]
     if missing or found["mismatched_keys"]:
