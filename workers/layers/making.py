@@ -1,7 +1,7 @@
 """One checkpoint at a time becomes a model.
 
-While transformers makes one it replaces functions of its own for the whole process, such as `tie_weights`, and puts back
-what it found. Two threads that overlap put back each other's, and no later model of that process ties its weights.
+While transformers makes one it replaces functions of its own for the whole process, such as `tie_weights`, and puts
+back what it found. Two threads that overlap put back each other's, and no later model of that process ties its weights.
 """
 
 import threading
