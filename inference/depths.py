@@ -12,21 +12,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from inference.broker import LINK_ERRORS
-from protocol import links
+from protocol import demand, links
 
 TIMEOUT_S = 2
-
-# KEYS: lists. Answers for each its length and, as text, when the message that is read next was published. The message
-# is searched, not parsed: bodies are large, and base64, which has no quotes.
-_DEPTHS = """
-local found = {}
-for i = 1, #KEYS do
-  local head = redis.call('LINDEX', KEYS[i], -1) or ''
-  found[2 * i - 1] = redis.call('LLEN', KEYS[i])
-  found[2 * i] = string.match(head, '"published": ?([%d.]+)') or false
-end
-return found
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +47,7 @@ class RedisDepths:
         self._redis: Redis = Redis.from_url(
             url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=retry
         )
-        self._script = self._redis.register_script(_DEPTHS)
+        self._script = self._redis.register_script(demand.BACKLOGS)
 
     async def read(self, queues: Sequence[str]) -> Mapping[str, Depth]:
         if not queues:

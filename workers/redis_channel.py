@@ -16,6 +16,7 @@ import orjson
 from kombu.transport import TRANSPORT_ALIASES, redis
 from redis.exceptions import NoScriptError
 
+from protocol import demand
 from workers import redis_scripts
 from workers.claiming import Backlog
 
@@ -100,7 +101,7 @@ class Channel(redis.Channel):
 
     @cached_property
     def _backlogs(self) -> Any:
-        return self._commands.register_script(redis_scripts.BACKLOGS)
+        return self._commands.register_script(demand.BACKLOGS)
 
     @cached_property
     def _commands(self) -> Any:

@@ -58,18 +58,6 @@ return {limited, starved, taken, broken}
 """
 )
 
-# KEYS: lists. Answers for each its length and, as text, when the message that is read next was published. The message
-# is searched, not parsed: bodies are large, and base64, which has no quotes.
-BACKLOGS = """
-local found = {}
-for i = 1, #KEYS do
-  local head = redis.call('LINDEX', KEYS[i], -1) or ''
-  found[2 * i - 1] = redis.call('LLEN', KEYS[i])
-  found[2 * i] = string.match(head, '"published": ?(%d+%.?%d*)') or false
-end
-return found
-"""
-
 # KEYS: index. ARGV: tags. Only leases that still exist are renewed: a swept message belongs to somebody else.
 RENEW = (
     _NOW
