@@ -241,9 +241,6 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
             local_files_only=True,
             output_loading_info=True,
         )
-    missing = sorted(name for name in found["missing_keys"] if not any(part in name for part in transformer.UNUSED))
-    if missing or found["mismatched_keys"]:
-        names = ", ".join([*missing, *(name for name, *_ in found["mismatched_keys"])][:5])
-        raise load_failed(spec.model, UNSUPPORTED, f"weights missing or of the wrong shape: {names}")
+    transformer.refuse_chance(spec, found, transformer.UNUSED)
     report(1.0)
     return Gliclass(model.to(device).eval(), about.max_tokens)

@@ -77,16 +77,7 @@ class ImagePreparer:
         return [Prepared({"pixels": self._recipe.apply(image)}, self._image_cost, key=IMAGE, units={"images": 1})]
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        wanted, output = EncodeOptions.from_wire(options), outputs[0]
-        dense = vectors.finish(
-            self._model,
-            output["dense"],
-            precision=output["precision"],
-            dimensions=wanted.dimensions,
-            normalize=self._about.normalize if wanted.normalize is None else wanted.normalize,
-            dtype=wanted.output_dtype,
-        )
-        return {"dense": dense}
+        return vectors.encoded(self._model, outputs[0], options, self._about.normalize)
 
 
 class ImageEncoder:

@@ -42,16 +42,7 @@ class TextPreparer:
         return self._reader.read(payload)
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        wanted, output = EncodeOptions.from_wire(options), outputs[0]
-        dense = vectors.finish(
-            self._model,
-            output["dense"],
-            precision=output["precision"],
-            dimensions=wanted.dimensions,
-            normalize=self._checkpoint.normalize if wanted.normalize is None else wanted.normalize,
-            dtype=wanted.output_dtype,
-        )
-        return {"dense": dense}
+        return vectors.encoded(self._model, outputs[0], options, self._checkpoint.normalize)
 
 
 class TextEncoder:

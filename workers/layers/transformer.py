@@ -1,5 +1,6 @@
 """A transformer read from its folder, whole or not at all; torch and transformers are imported when one is read."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,17 @@ def read(
             trust_remote_code=spec.remote_code,
             output_loading_info=True,
         )
-    allowed = (*unused, "position_ids")
+    refuse_chance(spec, found, (*unused, "position_ids"))
+    return model.to(device).eval()
+
+
+def refuse_chance(spec: ModelSpec, found: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    """`found` is the loading info of `from_pretrained`. Raises ModelLoadFailed for a weight it did not find whole."""
     missing = [key for key in found["missing_keys"] if not any(name in key for name in allowed)]
     if missing or found["mismatched_keys"]:
         names = [*sorted(missing), *(key for key, *_ in found["mismatched_keys"])]
         wrong = f"weights missing or of the wrong shape: {', '.join(names[:5])}"
         raise load_failed(spec.model, UNSUPPORTED, wrong)
-    return model.to(device).eval()
 
 
 def bytes_of(*models: Any) -> int:

@@ -1,10 +1,12 @@
 """What happens to a vector after the forward: cut, normalise, quantise. NumPy only; a dozen microseconds."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from protocol.errors import NonFiniteOutput
+from protocol.options import EncodeOptions
 
 
 def finish(
@@ -25,6 +27,22 @@ def finish(
     if values.dtype.kind == "f" and dtype != "float32" and not np.isfinite(values).all():
         raise _non_finite(model, dtype)
     return {"dims": len(cut), "dtype": dtype, "values": values, **scaling}
+
+
+def encoded(model: str, output: Mapping[str, Any], options: Mapping[str, Any], normalize: bool) -> dict[str, Any]:
+    """The result map of an item whose raw output is one `dense` vector, computed in `precision`; `normalize` is the
+    checkpoint's own word. Raises NonFiniteOutput.
+    """
+    wanted = EncodeOptions.from_wire(options)
+    dense = finish(
+        model,
+        output["dense"],
+        precision=output["precision"],
+        dimensions=wanted.dimensions,
+        normalize=normalize if wanted.normalize is None else wanted.normalize,
+        dtype=wanted.output_dtype,
+    )
+    return {"dense": dense}
 
 
 def _non_finite(model: str, precision: str) -> NonFiniteOutput:
