@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from protocol.spec import ModelSpec
 from workers.layers import pooling, probe, transformer
 from workers.layers.checkpoint import Checkpoint
-from workers.layers.forwards import Forward, alone, padded
+from workers.layers.forwards import Forward, Whole, alone
 from workers.layers.probe import Texts, Unequal
 from workers.layers.transformer import bytes_of, dtype_of
 
@@ -98,19 +98,6 @@ class _Headed:
         return ordered
 
 
-class _Whole:
-    """The model as transformers runs it, padded."""
-
-    def __init__(self, model: Any) -> None:
-        model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
-        self._model = model
-        self._pad = int(getattr(model.config, "pad_token_id", None) or 0)
-
-    def __call__(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None) -> torch.Tensor:
-        logits: torch.Tensor = self._model(**padded(texts, types, self._pad, self._model.device)).logits.float()
-        return logits
-
-
 def load(
     spec: ModelSpec, about: Checkpoint, device: str, with_types: bool, report: Callable[[float], None]
 ) -> Classifier:
@@ -182,7 +169,7 @@ def _ways(
         reasons.append(str(refusal))
     whole = next(fresh, None) or read()
     yield Classifier(
-        _Whole(whole), False, False, f"the whole model is run: {'; '.join(reasons)}", whole, bytes_of(whole)
+        Whole(whole).logits, False, False, f"the whole model is run: {'; '.join(reasons)}", whole, bytes_of(whole)
     )
 
 

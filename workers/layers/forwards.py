@@ -73,6 +73,23 @@ class Padded:
         return States(tokens.flatten(0, 1) if mask.all() else tokens[mask], lengths, np.arange(len(texts)))
 
 
+class Whole:
+    """A model with its head, padded, as transformers runs it; for heads that do not work on tokens laid end to end."""
+
+    def __init__(self, model: Any) -> None:
+        model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+        self._model = model
+        self._pad = _pad(model)
+
+    def logits(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> torch.Tensor:
+        found: torch.Tensor = self._model(**padded(texts, types, self._pad, self._model.device)).logits.float()
+        return found
+
+    def rows(self, texts: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        """The logits of each text's own tokens."""
+        return [row[: len(text)] for row, text in zip(self.logits(texts), texts, strict=True)]
+
+
 def padded(
     texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None, pad: int, device: torch.device
 ) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from protocol.spec import ModelSpec
 from workers.layers import probe, transformer
 from workers.layers.checkpoint import Checkpoint
-from workers.layers.forwards import Forward, alone, padded
+from workers.layers.forwards import Forward, Whole, alone
 from workers.layers.probe import Texts, Unequal
 
 _TOLERANCE = {torch.float32: 5e-4}  # of the largest logit
@@ -71,19 +71,6 @@ class _Headed:
         return [rows[place] for place in np.argsort(states.order)]
 
 
-class _Whole:
-    """The model as transformers runs it, padded."""
-
-    def __init__(self, model: Any) -> None:
-        model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
-        self._model = model
-        self._pad = int(getattr(model.config, "pad_token_id", None) or 0)
-
-    def __call__(self, texts: Sequence[np.ndarray]) -> Rows:
-        logits = self._model(**padded(texts, None, self._pad, self._model.device)).logits
-        return [row[: len(text)] for row, text in zip(logits, texts, strict=True)]
-
-
 def load(spec: ModelSpec, about: Checkpoint, device: str, report: Callable[[float], None]) -> Tagger:
     """Raises probe.Unequal when no way gives what each text alone gives."""
     held: list[Any] = []
@@ -105,7 +92,7 @@ def load(spec: ModelSpec, about: Checkpoint, device: str, report: Callable[[floa
     except Unequal as refusal:
         why = f"the whole model is run: {refusal}"
     read()
-    tagger = Tagger(_Whole(held[0]), False, why, held[0], transformer.bytes_of(held[0]))
+    tagger = Tagger(Whole(held[0]).rows, False, why, held[0], transformer.bytes_of(held[0]))
     _compare(tagger, texts, wanted)
     return tagger
 
