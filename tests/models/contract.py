@@ -28,7 +28,6 @@ class Contract:
     """Loaded once per class. What a subclass must say stands first; all else is tested."""
 
     tolerance = 1e-4  # of scores and of every number in vectors
-    reads_torch_to_prepare = False  # True only with a reason in the subclass: its preparer runs in the worker process
 
     @classmethod
     def make(cls, folder: Path) -> ModelSpec:
@@ -119,8 +118,6 @@ class Contract:
                 assert_same([part.inputs for part in found], wanted, 0.0)
 
     def test_preparing_imports_no_torch(self, loaded: Alone) -> None:
-        if self.reads_torch_to_prepare:
-            pytest.skip("this family's preparer runs library code that imports torch")
         code = f"""
 import sys
 from pathlib import Path
