@@ -25,15 +25,6 @@ from protocol.errors import Cancelled, Expired, InferenceError, QueueUnavailable
 MAX_WAITS = 256  # each holds a connection to Redis
 FINISHED = frozenset({"succeeded", "failed", "cancelled", "expired"})
 
-# What Celery's Redis backend does, unless a result is there already.
-_STORE_ONCE = """
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then
-  redis.call('PUBLISH', KEYS[1], ARGV[1])
-  return 1
-end
-return 0
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -68,7 +59,7 @@ class TaskStore:
         self._redis = redis
         self._ttl_s = ttl_s
         self._waits = asyncio.Semaphore(MAX_WAITS)
-        self._store_once = redis.register_script(_STORE_ONCE)
+        self._store_once = redis.register_script(tasks.STORE)
 
     async def add(self, accepted: Accepted) -> None:
         """Remember what was asked, before a worker can hear of it."""

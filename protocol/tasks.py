@@ -5,6 +5,18 @@ from typing import Any
 from protocol import names
 from protocol.messages import Request
 
+# KEYS: the result's key. ARGV: the result, seconds it is kept. The first writer wins, and whoever waits hears of it.
+STORE = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then
+  redis.call('PUBLISH', KEYS[1], ARGV[1])
+  return 1
+end
+return 0
+"""
+
+# The same, if a second key is there: the hash of a task, so that somebody knows the id. None is made for other calls.
+STORE_IF_KNOWN = f"if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end\n{STORE}"
+
 MOST_LISTED = 10_000  # for operators; the tasks themselves end by their own time
 
 

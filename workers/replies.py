@@ -224,8 +224,8 @@ def _store(letter: Letter, stored: bytes) -> tuple[Any, ...]:
     """What a script that stores a result is called with, the time it is kept left out."""
     keys = names.task_result(letter.receipt.id), names.task(letter.receipt.id)
     if letter.receipt.request.store:
-        return (results.STORE, 1, keys[0], stored)
-    return (results.STORE_IF_KNOWN, 2, *keys, stored)
+        return (tasks.STORE, 1, keys[0], stored)
+    return (tasks.STORE_IF_KNOWN, 2, *keys, stored)
 
 
 def _letter(answer: Answer, worker_id: str) -> Letter:

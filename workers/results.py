@@ -7,18 +7,6 @@ from protocol import native
 from protocol.messages import Request
 from protocol.replies import Reply
 
-# KEYS: the result's key. ARGV: the result, seconds it is kept. The first writer wins, and whoever waits hears of it.
-STORE = """
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then
-  redis.call('PUBLISH', KEYS[1], ARGV[1])
-  return 1
-end
-return 0
-"""
-
-# The same, if a second key is there: the hash of a task, so that somebody knows the id. None is made for other calls.
-STORE_IF_KNOWN = f"if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end\n{STORE}"
-
 # KEYS: the task's hash. ARGV: unix time. A hash that expired, or that nobody made, stays away.
 MARK_RUNNING = """
 if redis.call('EXISTS', KEYS[1]) == 1 then

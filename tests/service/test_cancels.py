@@ -16,7 +16,7 @@ from catalog.keys import KeyRecord, KeySnapshot, generate
 from catalog.snapshot import Snapshot
 from inference.gateway import Gateway, Limits
 from inference.lean import LeanHandler
-from protocol import names
+from protocol import names, tasks
 from protocol.replies import Reply
 from tests.gateway.conftest import Held, until
 from tests.service.faults.system import RedisServer
@@ -139,7 +139,7 @@ async def test_a_result_that_comes_late_does_not_undo_a_cancel(front: Front, gat
     assert await front.cancel(task) == 200
     request = gateway.request(SLOW, id=task)
     late = results.stored_form(request, Reply(task, results=[{"dense": {"dims": 1, "values": [1.0]}}]), None)
-    assert gateway.redis.eval(results.STORE, 1, names.task_result(task), late, 60) == 0
+    assert gateway.redis.eval(tasks.STORE, 1, names.task_result(task), late, 60) == 0
     assert await front.state(task) == "cancelled"
 
 
