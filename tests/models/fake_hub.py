@@ -23,6 +23,8 @@ class Hub:
     pause: threading.Event | None = None  # answers of weights stop half way until it is set
     halfway: threading.Event = field(default_factory=threading.Event)  # one of them has
     asked: list[str] = field(default_factory=list)
+    fetched: list[str] = field(default_factory=list)  # those of `asked` whose content was sent, if only in part
+    agents: set[str] = field(default_factory=set)  # what those who asked said of themselves
 
 
 @contextmanager
@@ -52,6 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         self.hub.asked.append(path)
+        self.hub.agents.add(self.headers.get("User-Agent", ""))
         if self.hub.refuse is not None:
             status, code = self.hub.refuse
             self._answer(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code})
@@ -79,6 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
+            self.hub.fetched.append(self.path.partition("?")[0].rpartition("/")[2])
             self._write(content)
 
     def _write(self, content: bytes) -> None:

@@ -122,6 +122,13 @@ def test_the_cache_comes_before_the_hub(tmp_path: Path, hub: fake_hub.Hub) -> No
 # -- the hub -----------------------------------------------------------------------------------------------------
 
 
+def test_the_hub_hears_what_is_wanted_and_no_more(tmp_path: Path, hub: fake_hub.Hub) -> None:
+    weights.resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
+
+    assert all("/org/model/" in path for path in hub.asked)
+    assert not any("torch" in agent or "agent/" in agent for agent in hub.agents)
+
+
 def test_a_download_is_pinned_and_shows_how_far_it_is(tmp_path: Path, hub: fake_hub.Hub) -> None:
     shares: list[float] = []
 

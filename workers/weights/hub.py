@@ -30,6 +30,9 @@ from workers.weights.once import alone
 
 log = logging.getLogger("shoal.weights")
 
+# The hub hears what is wanted, and not what else is installed here nor what started this process.
+constants.HF_HUB_DISABLE_TELEMETRY = True
+
 # Weights as safetensors, what describes them and the tokenizer; never pickles. Code only where it was approved.
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 _TOKENIZER = ["*.json", "*.txt", "*.model"]
