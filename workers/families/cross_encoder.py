@@ -68,8 +68,8 @@ class CrossEncoder:
     """The model as loaded. `forward` is called by one thread at a time."""
 
     def __init__(self, classifier: Any, max_tokens: int, has_sigmoid: bool) -> None:
-        self.packed: bool = classifier.packed
-        self.bytes: int = classifier.bytes
+        self.packed: bool = classifier.way.packed
+        self.bytes: int = classifier.way.bytes
         self._classifier = classifier
         self._max_tokens = max_tokens
         self._scores = "0 to 1" if has_sigmoid else "logits"

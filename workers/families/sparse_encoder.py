@@ -70,13 +70,13 @@ def _check(wanted: EncodeOptions, model: str) -> None:
 class SparseEncoder:
     """The model as loaded. `forward` is called by one thread at a time."""
 
-    def __init__(self, about: SparseCheckpoint, settled: Any, head: Any, static: np.ndarray | None) -> None:
+    def __init__(self, about: SparseCheckpoint, settled: Any, head: Any, size: int, static: np.ndarray | None) -> None:
         self.packed: bool = settled.forward.packed
         self._about = about
         self._settled = settled
         self._head = head
         self._static = static
-        self.bytes = transformer.bytes_of(settled.model, head.model) + (0 if static is None else static.nbytes)
+        self.bytes = size + (0 if static is None else static.nbytes)
         self.dims = self.forward([{"ids": np.zeros(1, np.int32)}], None)[0]["sparse"]["dims"]
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
@@ -139,14 +139,14 @@ def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
 
 def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> SparseEncoder:
     from workers.layers import probe
+    from workers.layers.heads import Head
     from workers.layers.masked_head import MaskedHead
 
     about = read_checkpoint(spec, transformer.needed(spec, folder))
-    heads: list[MaskedHead] = []
+    heads: list[Head] = []
 
     def read() -> Any:
-        whole = transformer.read(spec, about.text.folder, device, auto="AutoModelForMaskedLM")
-        heads[:] = [MaskedHead(whole, about.pooling, about.twice)]
+        heads[:] = [Head(transformer.read(spec, about.text.folder, device, auto="AutoModelForMaskedLM"))]
         return heads[0].encoder
 
     steps = iter((0.5, 0.8))
@@ -154,7 +154,9 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
     settled = probe.settle(
         read, about.text.config, about.text.max_tokens, about.text.position_offset, lambda: report(next(steps, 0.8))
     )
-    model = SparseEncoder(about, settled, heads[0], about.read_static(spec.model))
+    pooled = MaskedHead(heads[0], about.pooling, about.twice)
+    size = transformer.bytes_of(settled.model, heads[0].model)
+    model = SparseEncoder(about, settled, pooled, size, about.read_static(spec.model))
     if model.dims != spec.dims.get("sparse", model.dims):
         wrong = f"its entry says {spec.dims['sparse']} dimensions, it gives {model.dims}"
         raise load_failed(spec.model, UNSUPPORTED, wrong)

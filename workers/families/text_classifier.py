@@ -171,8 +171,8 @@ class TextClassifier:
     """The model as loaded. `forward` is called by one thread at a time."""
 
     def __init__(self, classifier: Any, about: Labelled) -> None:
-        self.packed: bool = classifier.packed
-        self.bytes: int = classifier.bytes
+        self.packed: bool = classifier.way.packed
+        self.bytes: int = classifier.way.bytes
         self._classifier = classifier
         self._about = about
 

@@ -195,17 +195,16 @@ class TokenClassifier:
 
     def __init__(self, tagger: Any) -> None:
         self._tagger = tagger
-        self.packed: bool = tagger.packed
-        self.bytes: int = tagger.bytes
+        self.packed: bool = tagger.way.packed
+        self.bytes: int = tagger.way.bytes
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         tagged = self._tagger.tag([inputs["ids"] for inputs in batch])
         return [{"labels": labels, "scores": scores} for labels, scores in tagged]
 
     def facts(self) -> Mapping[str, Any]:
-        from workers.layers import tagging
-
-        return tagging.facts(self._tagger)
+        facts: Mapping[str, Any] = self._tagger.facts()
+        return facts
 
 
 def read(spec: ModelSpec, folder: Path) -> checkpoint.Checkpoint:

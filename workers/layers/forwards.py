@@ -85,9 +85,9 @@ class Whole:
         found: torch.Tensor = self._model(**padded(texts, types, self._pad, self._model.device)).logits.float()
         return found
 
-    def rows(self, texts: Sequence[np.ndarray]) -> list[torch.Tensor]:
+    def rows(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> list[torch.Tensor]:
         """The logits of each text's own tokens."""
-        return [row[: len(text)] for row, text in zip(self.logits(texts), texts, strict=True)]
+        return [row[: len(text)] for row, text in zip(self.logits(texts, types), texts, strict=True)]
 
 
 def padded(

@@ -1,31 +1,21 @@
-"""The masked-language head of a model, apart from its encoder, so that the encoder can run without padding."""
+"""SPLADE vectors from the masked-language head of a model (arXiv:2107.05720), whose encoder ran without padding."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-from transformers.modeling_outputs import BaseModelOutput
+
+from workers.layers.heads import Head
 
 # The head makes a number per token and word: of so many tokens at once, whatever the batch holds
 CHUNK_TOKENS = 512
 
 
-class _Given(nn.Module):
-    """Stands where the encoder was and answers with the states it is given."""
-
-    def forward(self, *args: Any, inputs_embeds: torch.Tensor, **kwargs: Any) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=inputs_embeds)  # type: ignore[arg-type]  # any dtype will do
-
-
 class MaskedHead:
-    """Takes the encoder out of `whole`; a SPLADE vector of each text is the pooled answer of what is left."""
+    """A SPLADE vector of each text is the pooled answer of its head."""
 
-    def __init__(self, whole: Any, pooling: str, twice: bool) -> None:
-        self.encoder = getattr(whole, whole.base_model_prefix)
-        setattr(whole, whole.base_model_prefix, _Given())
-        self.model = whole
+    def __init__(self, head: Head, pooling: str, twice: bool) -> None:
+        self._head = head
         self._pooling = pooling
         self._twice = twice
 
@@ -52,7 +42,7 @@ class MaskedHead:
 
     def _reduce(self, tokens: torch.Tensor, lengths: list[int]) -> torch.Tensor:
         """One row per text. What grows with its argument may come after the maximum; a sum needs it before."""
-        logits = self.model(inputs_embeds=tokens[None]).logits[0].float()
+        logits = self._head.logits(tokens[None])[0].float()
         values = logits if self._pooling == "max" else self._saturate(logits)
         bounds = torch.tensor(lengths, device=values.device)
         return torch.segment_reduce(values, self._pooling, lengths=bounds, axis=0)
