@@ -69,7 +69,7 @@ class Link(Protocol):
         ...
 
     def abandon(self) -> None:
-        """The end of one that broke: nothing is said to the broker, whose answer would not come."""
+        """The end of one that may be broken: nothing is said to the broker, whose answer would not come."""
         ...
 
 
@@ -80,7 +80,8 @@ def connect(broker_url: str, mark: str = "") -> Iterator[Link]:
     link: Link = RedisLink(links.kombu_url(broker_url)) if is_redis else AmqpLink(broker_url, mark)
     try:
         yield link
-    except LINK_ERRORS:
+    except BaseException:
+        # Whatever it was may have come between two halves of a frame, after which a goodbye is never answered.
         link.abandon()
         raise
     finally:

@@ -13,7 +13,7 @@ import pytest
 import redis
 from kombu.connection import Connection
 
-from inference.broker import CONFIRM_S
+from inference.broker import CONFIRM_S, connect
 from inference.publisher import IDLE_S, Publisher
 from protocol import names
 from protocol.errors import QueueFull, QueueUnavailable, ShoalError
@@ -246,11 +246,26 @@ async def test_rabbitmq_that_confirms_nothing_any_more_is_given_up_long_before_h
     assert lost[0][1].retry_after
 
 
+async def test_a_link_in_an_unknown_state_says_nothing_more(rabbitmq_url: str) -> None:
+    """An error that nobody foresaw may have left half a frame unread: what would be answered is never understood."""
+
+    def fail() -> None:
+        with connect(proxy.url):
+            proxy.is_deaf = True
+            raise RuntimeError("unforeseen")
+
+    async with Proxy(rabbitmq_url) as proxy:
+        with pytest.raises(RuntimeError, match="unforeseen"):
+            await asyncio.to_thread(fail)
+        assert proxy.swallowed == b""
+
+
 class Proxy:
     """A broker's neighbour on the way to it, who may fall deaf and hang up."""
 
     def __init__(self, url: str) -> None:
         self.is_deaf = False
+        self.swallowed = b""
         self._broker = urlsplit(url)
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -278,7 +293,9 @@ class Proxy:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
-                if not self.is_deaf:
+                if self.is_deaf:
+                    self.swallowed += data
+                else:
                     writer.write(data)
         writer.transport.abort()
 
