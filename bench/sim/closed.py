@@ -4,7 +4,6 @@ What the figures are when nothing but the schedule counts: no gateway, no broker
 """
 
 import itertools
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +50,6 @@ class Crowd:
 
     def run(self, seconds: float) -> float:
         """Requests answered a second, after what it takes to settle."""
-        logging.getLogger("shoal").setLevel(logging.ERROR)
         models = [make_model(crowd.name(number), crowd.SIZE) for number in range(crowd.MODELS)]
         timeline, ids = Timeline(), itertools.count()
 

@@ -1,7 +1,6 @@
 """One scenario under one policy, from the first arrival until everything is answered."""
 
 import itertools
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +92,6 @@ Policies = SharedQueues | Routers
 
 
 def simulate(scenario: Scenario, policy: Policy) -> Outcome:
-    logging.getLogger("shoal").setLevel(logging.ERROR)  # loads and evictions are its business, thousands of them
     models = make_models(scenario.models, scenario.seed)
     timeline = Timeline()
     outcome = Outcome(scenario, policy, models)

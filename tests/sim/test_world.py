@@ -1,5 +1,6 @@
 """Short simulations: deterministic, everything answered, the dispatcher's promises on virtual time."""
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,13 @@ def held_bytes(outcome: Outcome) -> list[int]:
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
 def test_the_same_seed_gives_the_same_figures(policy: Policy) -> None:
     assert figures(simulate(SHORT, policy)) == figures(simulate(SHORT, policy))
+
+
+def test_a_simulation_leaves_the_log_as_it_was() -> None:
+    log = logging.getLogger("shoal")
+    before = log.level
+    simulate(replace(SHORT, seconds=0.5), SHOAL)
+    assert log.level == before
 
 
 def test_another_seed_gives_other_figures() -> None:
