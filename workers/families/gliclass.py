@@ -21,8 +21,7 @@ from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
 from workers.layers import transformer
-from workers.layers.checkpoint import Checkpoint, read_json
-from workers.layers.limits import token_limit
+from workers.layers.checkpoint import Checkpoint, read_json, token_limit
 from workers.layers.making import MAKING
 from workers.layers.tokenizing import TextTokenizer
 from workers.layers.windows import Reach, Window, plan

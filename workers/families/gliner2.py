@@ -20,8 +20,7 @@ from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
 from workers.layers import gliner2_schema, transformer
-from workers.layers.checkpoint import read_json
-from workers.layers.limits import token_limit
+from workers.layers.checkpoint import read_json, token_limit
 from workers.layers.making import MAKING
 from workers.layers.redaction import REDACT, redact
 from workers.layers.whole import refuse_missing

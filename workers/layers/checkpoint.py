@@ -28,7 +28,7 @@ _LOAD_OPTIONS = ("pooling", "normalize", "prompts", "instruction_template", "dty
 _IGNORED_MODULES = ("Dropout",)
 _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 FEATURES = "feature-extraction"  # what sentence-transformers calls the task of plain encoders
-_NO_LIMIT = 1 << 20  # tokenizers without a limit say 10^30
+UNBOUNDED = 1 << 20  # tokenizers without a limit say 10^30
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Checkpoint:
     @property
     def position_offset(self) -> int:
         """The position of a text's first token."""
-        return int(self.config.get("pad_token_id") or 0) + 1 if self.model_type in OFFSET_POSITIONS else 0
+        return _first_position(self.config)
 
 
 def read(
@@ -76,6 +76,24 @@ def read(
     """
     check_options(spec)
     return _Folder(spec, folder, tasks, own).checkpoint()
+
+
+def count_positions(encoder: Mapping[str, Any]) -> int | None:
+    """How many tokens have a position, by the config of an encoder; None where positions are relative alone."""
+    positions = encoder.get("max_position_embeddings")
+    if not positions or encoder.get("position_biased_input") is False:
+        return None
+    return int(positions) - _first_position(encoder)
+
+
+def token_limit(model: str, folder: Path, encoder: Mapping[str, Any]) -> int:
+    """How many tokens an encoder reads at once, special ones included, by its tokenizer's file and its positions."""
+    own = read_json(model, folder / "tokenizer_config.json", {}).get("model_max_length")
+    return int(min(limit for limit in (own, count_positions(encoder), UNBOUNDED) if limit))
+
+
+def _first_position(encoder: Mapping[str, Any]) -> int:
+    return int(encoder.get("pad_token_id") or 0) + 1 if encoder.get("model_type") in OFFSET_POSITIONS else 0
 
 
 def read_json(model: str, file: Path, default: Any = None) -> Any:
@@ -194,14 +212,11 @@ class _Folder:
 
     def _max_tokens(self, config: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
         """The least of what the entry, sentence-transformers' file or else the tokenizer's, and the positions allow."""
-        text = config.get("text_config", config)
         own = settings.get("max_seq_length")
         if own is None:
             own = self._json(self._transformer / "tokenizer_config.json", {}).get("model_max_length")
-        positions = text.get("max_position_embeddings")
-        if positions and config.get("model_type") in OFFSET_POSITIONS:
-            positions -= int(config.get("pad_token_id") or 0) + 1
-        limits = [limit for limit in (self._spec.max_tokens, own, positions) if limit and limit < _NO_LIMIT]
+        limits = [self._spec.max_tokens, own, count_positions(config.get("text_config", config))]
+        limits = [limit for limit in limits if limit and limit < UNBOUNDED]
         return int(min(limits, default=512))
 
     def _inside(self, path: str) -> Path:

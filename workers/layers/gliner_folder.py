@@ -10,8 +10,7 @@ from typing import Any
 
 from protocol.spec import ModelSpec
 from workers.layers import transformer
-from workers.layers.checkpoint import read_json
-from workers.layers.limits import token_limit
+from workers.layers.checkpoint import read_json, token_limit
 from workers.layers.making import MAKING
 from workers.layers.whole import refuse_missing
 from workers.weights import files, hub
