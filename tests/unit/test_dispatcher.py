@@ -160,12 +160,15 @@ def test_under_saturation_the_other_model_still_gets_its_turn(start: Start, outb
 
 
 def test_the_beat_tells_the_rate_in_the_cost_that_gateways_estimate(start: Start, outbox: RecordingOutbox) -> None:
-    """Four items a forward, and each is two words where its gateway took it for one."""
+    """Four items a forward, and each is two words where its gateway took it for one: no more than 80 a second."""
     model = fake_model("org/a", forward_s=0.05, max_items=4)
     dispatcher = start(model)
+    outbox.wait_for(submit(dispatcher, delivery(model, "two words")))
+    began = time.monotonic()
     outbox.wait_for(submit(dispatcher, *(delivery(model, "two words") for _ in range(60))))
+    seen = 60 / (time.monotonic() - began)
     until(lambda: bool(model_status(dispatcher, "org/a")["rate"]))
-    assert model_status(dispatcher, "org/a")["rate"] == pytest.approx(4 / 0.05, rel=0.2)
+    assert 0.5 * seen < model_status(dispatcher, "org/a")["rate"] <= 4 / 0.05
 
 
 def test_the_beat_tells_since_when_work_waits_by_lane(start: Start, outbox: RecordingOutbox) -> None:
@@ -304,15 +307,6 @@ def test_a_hung_forward_is_ended_and_its_mates_are_answered(start: Start, outbox
     replies = outbox.wait_for(submit(dispatcher, delivery(model, "hang"), delivery(model, "good")), timeout=60)
     assert replies[0].error is not None and replies[0].error["code"] == "WORKER_LOST"
     assert replies[1].error is None
-
-
-def test_a_hung_load_is_ended_and_other_models_go_on(start: Start, outbox: RecordingOutbox) -> None:
-    wedged, other = fake_model("org/a", load_s=600), fake_model("org/b", load_s=0.05)
-    dispatcher = start(wedged, other, load_hang_s=1.0)
-    replies = outbox.wait_for(submit(dispatcher, delivery(wedged, "hello"), delivery(other, "hello")))
-    assert replies[0].error is not None and replies[0].error["code"] == "MODEL_LOAD_FAILED"
-    assert replies[1].error is None
-    assert outbox.wait_for(submit(dispatcher, delivery(other, "again")))[0].error is None
 
 
 def test_pinned_models_load_unasked_and_stay(start: Start, outbox: RecordingOutbox) -> None:
