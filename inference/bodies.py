@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgpack
-import numpy as np
 import orjson
 
+from protocol import parts
 from protocol.errors import InvalidInput
 from protocol.options import shown, shown_key
 
@@ -19,10 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 _MSGPACK = ("application/msgpack", "application/x-msgpack")
 _EXPLAINED_BYTES = 1 << 20  # larger bodies are refused without a second look
 _LONGEST_INTEGER = 300  # digits; what is longer is infinite as a float
-_OPENINGS = (b"[", b"{", b":")  # of lists, maps and the values of keys
 _MAX_DIMENSIONS = 8
-_MAX_PARTS = 1 << 18  # maps, lists and keys of one body: one byte on the wire may be a hundred in memory
-_LONGEST = 1 << 18  # room is made for what a list in MessagePack claims, before any of it is read
 _NUMBERS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")  # kind and bytes
 
 
@@ -50,24 +47,12 @@ def wants_msgpack(accept: str, content_type: str) -> bool:
 
 def _read_json(content: bytes) -> Any:
     content = content.removeprefix(_BOM)
-    if sum(map(content.count, _OPENINGS)) > _MAX_PARTS and _count_parts(content) > _MAX_PARTS:
-        raise _too_many()
+    parts.check_json(content)
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
         param = _blame(content, _read_leniently)
         raise InvalidInput(f"the body is not valid JSON: {error}", param=param) from None
-
-
-def _count_parts(content: bytes) -> int:
-    """How many maps, lists and keys JSON holds: what stands in strings does not count."""
-    marks = np.frombuffer(content.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
-    in_string = np.logical_xor.accumulate(marks == ord('"'))
-    return sum(int(np.count_nonzero((marks == ord(opening)) & ~in_string)) for opening in _OPENINGS)
-
-
-def _too_many() -> InvalidInput:
-    return InvalidInput(f"the body holds more than {_MAX_PARTS} maps, lists and keys")
 
 
 def _read_leniently(content: bytes) -> Any:
@@ -77,7 +62,7 @@ def _read_leniently(content: bytes) -> Any:
 
 def _read_msgpack(content: bytes) -> Any:
     try:
-        return _unpack(content, object_hook=_check_array, ext_hook=_refuse_extension)
+        return parts.unpack(content, strict_map_key=False, object_hook=_check_array, ext_hook=_refuse_extension)
     except _Unsafe as error:
         param = _blame(content, _unpack_marking)
         raise InvalidInput(f"the body is not accepted: {error}", param=param) from None
@@ -112,23 +97,6 @@ def _is_plain_array(value: Mapping[Any, Any]) -> bool:
     if not all(type(size) is int and size >= 0 for size in shape):
         return False
     return isinstance(data, bytes) and len(data) == math.prod(shape) * int(dtype[2:])
-
-
-def _unpack(content: bytes, object_hook: Callable[[Any], Any], **options: Any) -> Any:
-    """Raises InvalidInput as soon as there are too many parts; a short body cannot hold them."""
-    parts = 0
-
-    def count(container: Any) -> Any:
-        nonlocal parts
-        parts += 1 + (len(container) if isinstance(container, dict) else 0)
-        if parts > _MAX_PARTS:
-            raise _too_many()
-        return container
-
-    if len(content) > _MAX_PARTS:
-        options |= {"list_hook": count, "object_hook": lambda value: count(object_hook(value))}
-    limits = {"max_array_len": _LONGEST, "max_map_len": _LONGEST}
-    return msgpack.unpackb(content, **{"strict_map_key": False, "object_hook": object_hook, **limits, **options})
 
 
 def _refuse_extension(code: int, data: bytes) -> Any:

@@ -77,7 +77,8 @@ def pack_payload(payload: Payload) -> bytes:
 
 
 def unpack_payload(data: bytes) -> Payload:
-    return Payload(**codec.unpack(data))
+    """Raises InvalidInput when it has too many maps, lists and keys, ValueError or TypeError when it is no payload."""
+    return Payload(**codec.unpack_bounded(data))
 
 
 def _read_file(path: Path) -> bytes | None:

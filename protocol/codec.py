@@ -8,6 +8,8 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from protocol import parts
+
 _ARRAY = 1
 _KINDS = "fiub"  # floats, ints, unsigned ints, booleans; never objects
 
@@ -40,3 +42,8 @@ def pack(value: Any) -> bytes:
 def unpack(data: bytes) -> Any:
     """Inverse of `pack`. Arrays are read-only views of `data`. Raises ValueError on malformed input."""
     return msgpack.unpackb(data, ext_hook=_decode, strict_map_key=False)
+
+
+def unpack_bounded(data: bytes) -> Any:
+    """The same for what others may have written; raises InvalidInput when it has too many maps, lists and keys."""
+    return parts.unpack(data, parts.MOST_WRITTEN, ext_hook=_decode, strict_map_key=False)

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgpack
 import redis
-from kombu.exceptions import ContentDisallowed, KombuError
+from kombu.exceptions import ContentDisallowed, DecodeError, KombuError
 
 from protocol import blobs
 from protocol.errors import InputTooLong, InvalidInput, TransportFailure
 from protocol.messages import Payload
 from protocol.native import Asked
+from workers import decoding
 from workers.receipts import Receipt
 
 log = logging.getLogger("shoal.bodies")
@@ -86,7 +87,9 @@ def arguments(message: Any, max_bytes: int) -> Mapping[str, Any]:
     try:
         body = message.payload
         positional, given = body[0], body[1]
-    except _UNREADABLE:
+    except _UNREADABLE as error:
+        if isinstance(error, DecodeError) and (refused := decoding.refusal(error)) is not None:
+            raise refused from None
         raise InvalidInput("the message's body cannot be read; send keyword arguments as json or msgpack") from None
     if positional or not isinstance(given, Mapping):
         raise InvalidInput("arguments must be keywords: model, items, options, query")

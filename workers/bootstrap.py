@@ -11,7 +11,7 @@ from django.conf import settings
 from catalog.follow import SnapshotFollower
 from catalog.snapshot import Snapshot
 from protocol import links
-from workers import compression, devices, redis_channel
+from workers import compression, decoding, devices, redis_channel
 from workers.bodies import BodyReader
 from workers.bridge import Bridge
 from workers.brokers import Holdings
@@ -39,6 +39,7 @@ def install() -> None:
     """What must be so before Celery looks at the broker."""
     redis_channel.install()
     compression.limit(settings.SHOAL_MAX_BODY_BYTES)
+    decoding.limit()
 
 
 def build(app: Any) -> Runtime:
