@@ -105,6 +105,7 @@ FAMILIES = {
     "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
     "image_encoder": "Texts and images into one space of dense vectors: CLIP and SigLIP.",
     "detector": "Objects of kinds that the caller names, as boxes in images: Grounding DINO.",
+    "owl": "Objects of kinds that the caller names, each label looked for by itself: OWLv2.",
     "ocr": "Lines of text in images and PDF pages: RapidOCR, whose weights come with its package; on the CPU.",
     "docling": "Documents as Markdown: office files, HTML, CSV, PDFs by text layer, OCR or layout models.",
     "fake": "No weights: sleeps as long as it is told and answers what can be checked. For tests and measures.",

@@ -26,6 +26,7 @@ FAMILIES = {
     "gliner2": "workers.families.gliner2",
     "image_encoder": "workers.families.image_encoder",
     "ocr": "workers.families.ocr",
+    "owl": "workers.families.owl",
     "sparse_encoder": "workers.families.sparse_encoder",
     "token_classifier": "workers.families.token_classifier",
     "text_classifier": "workers.families.text_classifier",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from workers.layers import squared
 from workers.layers.checkpoint import read_json
 from workers.weights.failures import UNSUPPORTED, load_failed
 
@@ -31,6 +32,14 @@ _SILENT: Mapping[str, Mapping[str, Any]] = {
         "size": {"shortest_edge": 800, "longest_edge": 1333},
         "crop": False,
     },
+    "Owlv2ImageProcessor": {
+        "mean": _CLIP_MEAN,
+        "std": _CLIP_STD,
+        "resample": _BILINEAR,
+        "size": {"height": 960, "width": 960},
+        "crop": False,
+        "squares": True,
+    },
     "SiglipImageProcessor": {
         "mean": (0.5,) * 3,
         "std": (0.5,) * 3,
@@ -53,16 +62,21 @@ class Recipe:
     factor: float
     mean: np.ndarray
     std: np.ndarray
+    squares: bool = False  # resized as `workers.layers.squared` does
 
     def apply(self, image: Image.Image) -> np.ndarray:
         """Channels first, float32."""
+        if self.squares and self.size:
+            return self._normalized(squared.resize(image, self.size, self.factor))
         height, width = self.size or _by_edge(image, int(self.edge or 0), self.longest)
         values = np.asarray(image.resize((width, height), self.resample))
         if self.crop is not None:
             top, left = (height - self.crop[0]) // 2, (width - self.crop[1]) // 2
             values = values[top : top + self.crop[0], left : left + self.crop[1]]
-        scaled = values.astype(np.float32) * np.float32(self.factor)
-        return np.ascontiguousarray(((scaled - self.mean) / self.std).transpose(2, 0, 1))
+        return self._normalized(values.astype(np.float32) * np.float32(self.factor))
+
+    def _normalized(self, values: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(((values - self.mean) / self.std).transpose(2, 0, 1))
 
 
 def read(model: str, folder: Path) -> Recipe:
@@ -91,6 +105,7 @@ def read(model: str, folder: Path) -> Recipe:
         config.get("rescale_factor", 1 / 255) if rescales else 1.0,
         np.asarray(config.get("image_mean", silent["mean"]) if normalizes else (0.0,) * 3, np.float32),
         np.asarray(config.get("image_std", silent["std"]) if normalizes else (1.0,) * 3, np.float32),
+        bool(silent.get("squares")),
     )
 
 
