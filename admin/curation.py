@@ -18,7 +18,14 @@ from catalog.models import LoRA, Pool, RegisteredModel
 from protocol.spec import PRIMITIVES
 
 NOT_LOADED = "not loaded"
-STATE_LABELS = {"loaded": "success", "loading": "info", "fetching": "info", "failed": "danger", NOT_LOADED: "default"}
+STATE_LABELS = {
+    "loaded": "success",
+    "loading": "info",
+    "fetching": "info",
+    "parked": "info",
+    "failed": "danger",
+    NOT_LOADED: "default",
+}
 
 
 class PrimitiveFilter(admin.SimpleListFilter):
@@ -40,7 +47,7 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(state, state) for state in ("loaded", "loading", "failed", NOT_LOADED)]
+        return [(state, state) for state in ("loaded", "loading", "parked", "failed", NOT_LOADED)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[RegisteredModel]) -> QuerySet[RegisteredModel]:
         wanted = self.value()

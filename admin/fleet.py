@@ -12,7 +12,16 @@ from django.conf import settings
 from admin.connections import client, state
 from protocol import beats, clock, links, names
 
-STATES = ("loaded", "loading", "unloading", "fetching", "waiting", "failed", "absent")  # what matters most first
+STATES = (
+    "loaded",
+    "loading",
+    "unloading",
+    "fetching",
+    "waiting",
+    "parked",
+    "failed",
+    "absent",
+)  # what matters most first
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Twenty fake models on one device: what room for eight of them costs against room for all.
+"""Twenty fake models on one device: what room for eight of them costs against room for all, the others in the host.
 
 How much it must cost whatever the policy is follows from Little's law. A model that is absent holds up those who ask
 for it, there are only so many clients, and one pass over all models takes as long as their loads. `most_possible`
@@ -26,8 +26,9 @@ from workers.config import WorkerConfig
 from workers.families.fake import vector
 
 MODELS, ROOM, CLIENTS = 20, 8, 64
-LOAD_S, FORWARD_S = 2.0, 0.02
+LOAD_S, WAKE_S, FORWARD_S = 2.0, 0.05, 0.02
 SIZE = 100 << 20
+HOST = MODELS * SIZE  # of the host's memory, for those that are not on the device
 DIMS = 32
 WHOLE_S, PART_S, SETTLED_S = 9.0, 34.0, 4.0
 DIALECT = DIALECTS["native"]
@@ -49,7 +50,7 @@ def entries(folder: Path, **fields: object) -> Path:
             "primitives": ["encode"],
             "outputs": ["dense"],
             "dims": {"dense": DIMS},
-            "load": {"bytes": SIZE, "load_s": LOAD_S, "forward_s": FORWARD_S},
+            "load": {"bytes": SIZE, "load_s": LOAD_S, "wake_s": WAKE_S, "forward_s": FORWARD_S},
             **fields,
         }
         (folder / f"crowd-{number:02d}.yaml").write_text(json.dumps(entry))
@@ -63,7 +64,8 @@ def serving(
     """Twenty models of which `room` fit; all that fit are loaded once before it is handed over."""
     catalog = entries(system.folder(), **fields)
     memory = str(SIZE * room + SIZE // 2)
-    with system.serve({"SHOAL_CATALOG": str(catalog), "SHOAL_MEMORY_BYTES": memory, **(settings or {})}) as product:
+    given = {"SHOAL_CATALOG": str(catalog), "SHOAL_MEMORY_BYTES": memory, "SHOAL_HOST_MEMORY_BYTES": str(HOST)}
+    with system.serve({**given, **(settings or {})}) as product:
         with ThreadPoolExecutor(room) as threads:
             list(threads.map(lambda number: product.warm(name(number)), range(room)))
         yield product
@@ -107,7 +109,7 @@ def compare(system: System, traffic: Traffic, weights: Sequence[float], bar: flo
         with_all = traffic.run(whole, WHOLE_S)
     with serving(system, ROOM) as part:
         with_some = traffic.run(part, PART_S)
-        loads = part.counters()["loads"]
+        counters = part.counters()
     all_rate = with_all.rate_between(SETTLED_S, WHOLE_S)
     some_rate = with_some.rate_between(SETTLED_S, PART_S)
     failed = [*with_all.wrong, *with_some.wrong]
@@ -115,22 +117,23 @@ def compare(system: System, traffic: Traffic, weights: Sequence[float], bar: flo
     share = some_rate / all_rate
     longest = max(with_some.took)
     value = f"{share:.2f} of all-resident; {len(failed)} failed, {unanswered} unanswered"
-    possible = most_possible(weights, WorkerConfig("", Path()).loads_at_once)
+    possible = most_possible(weights, WorkerConfig("", Path()).loads_at_once, WAKE_S)
     note = (
-        f"{some_rate:.1f} against {all_rate:.1f} requests/s, longest wait {longest:.1f} s, {loads} loads; "
+        f"{some_rate:.1f} against {all_rate:.1f} requests/s, longest wait {longest:.1f} s, {counters['loads']} loads, "
+        f"{counters['wakes']} wakes; "
         f"no policy exceeds {possible:.1f} requests/s (bench/crowd.py)"
     )
     return Figure(value, share >= bar and not failed and not unanswered, "; ".join([note, *failed[:3]]))
 
 
-def most_possible(weights: Sequence[float], loads_at_once: int) -> float:
+def most_possible(weights: Sequence[float], loads_at_once: int, load_s: float = LOAD_S) -> float:
     """Requests a second that no policy can exceed when models are asked for in proportion to `weights`.
 
     With L loads at once the most wanted ROOM - L models stay and the others take turns. One with the share p of
     requests, loaded every C seconds, holds up X * p * C / 2 clients on average at a throughput of X, and there are only
-    CLIENTS of them. All loads together take no more than there is: the sum of LOAD_S / C is L at most. So few clients
+    CLIENTS of them. All loads together take no more than there is: the sum of load_s / C is L at most. So few clients
     as can be are held up when C is as one over the root of p.
     """
     shares = sorted((weight / sum(weights) for weight in weights), reverse=True)
     roots = sum(math.sqrt(share) for share in shares[ROOM - loads_at_once :])
-    return CLIENTS * 2 * loads_at_once / (LOAD_S * roots**2)
+    return CLIENTS * 2 * loads_at_once / (load_s * roots**2)

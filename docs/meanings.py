@@ -59,6 +59,10 @@ SETTINGS = {
     "SHOAL_HANG_S": ("", "A forward that takes longer is given up and its engine process replaced."),
     "SHOAL_LOAD_HANG_S": ("", "The same for a load; its callers are told, other models go on."),
     "SHOAL_MEMORY_BYTES": ("90 % of a GPU, 60 % of the host or cgroup", "What models may take on the device."),
+    "SHOAL_HOST_MEMORY_BYTES": (
+        "40 % of the host or cgroup, divided by its GPUs; none without",
+        "What models that left the device may take of the host's memory, from which they wake in milliseconds.",
+    ),
     "SHOAL_VISIBILITY_S": ("", "On Redis: how long a dead worker's requests stay with it."),
     "SHOAL_DRAIN_S": ("", "How long a worker that is told to stop may finish what is on its device."),
     "SHOAL_PREFETCH": ("", "On RabbitMQ: most messages of one queue that a worker may hold, whatever they cost."),

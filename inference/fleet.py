@@ -26,6 +26,7 @@ _STATES = {
     "waiting": "loading",
     "fetching": "loading",
     "unloading": "unloading",
+    "parked": "available",
     "failed": "failed",
     "absent": "available",
 }

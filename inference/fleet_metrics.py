@@ -29,6 +29,8 @@ class FleetCollector(Collector):
         yield _gauge("shoal_worker_memory_used_bytes", "Device memory in use for models.", ("worker",), used)
         capacity = (((_id(beat),), beat.get("memory", {}).get("capacity", 0)) for beat in beats)
         yield _gauge("shoal_worker_memory_capacity_bytes", "Device memory for models.", ("worker",), capacity)
+        parked = (((_id(beat),), beat.get("memory", {}).get("host_used", 0)) for beat in beats)
+        yield _gauge("shoal_worker_host_memory_used_bytes", "The host's memory in use for models.", ("worker",), parked)
         loaded = ((key, 1.0 if model.get("state") == "loaded" else 0.0) for key, model in _models(beats))
         yield _gauge("shoal_worker_model_loaded", "1 while a worker has the model loaded.", _WORKER_MODEL, loaded)
         for name, (text, fact) in _MODEL_GAUGES.items():

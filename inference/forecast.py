@@ -113,5 +113,7 @@ def _serving(
 def _load_s(state: Mapping[str, Any]) -> float:
     if state.get("state") == "loaded":
         return 0.0
+    if state.get("in_host"):
+        return float(state.get("wake_s", 0.0))
     left = 1.0 - float(state.get("progress", 0.0)) if state.get("state") in _COMING else 1.0
     return float(state.get("load_s", 0.0)) * left

@@ -25,6 +25,8 @@ _MODEL = {
     "pinned": bool,
     "idle_s": _NUMBER,
     "load_s": _NUMBER,
+    "wake_s": _NUMBER,
+    "in_host": bool,
     "rate": (*_NUMBER, _NOTHING),
     "oldest": {_ANY_KEY: _NUMBER},
     "waiting": _NUMBER,

@@ -58,6 +58,7 @@ def worker_config() -> WorkerConfig:
         pool=settings.SHOAL_POOL,
         device=device,
         memory_bytes=settings.SHOAL_MEMORY_BYTES or devices.memory_bytes(device),
+        host_bytes=settings.SHOAL_HOST_MEMORY_BYTES or devices.host_bytes(device),
         idle_unload_s=settings.SHOAL_IDLE_UNLOAD_S,
         loads_at_once=settings.SHOAL_LOADS_AT_ONCE,
         hang_s=settings.SHOAL_HANG_S,

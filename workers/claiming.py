@@ -146,12 +146,13 @@ class Claiming:
         return [queue for queue, watch in self._watches.items() if watch.backlog.messages]
 
     def _offer(self, queue: str, standing: Standing, news: News, now: float) -> Offer:
-        watch, known = self._watches[queue], news.model(self._subscriptions.model(queue))
+        watch, model = self._watches[queue], self._subscriptions.model(queue)
+        known = news.model(model)
         return Offer(
             queue,
             waited_s=watch.waited_s(known, now, clock.now()),
             backlog_s=known.work_s(watch.backlog.messages),
-            load_s=known.load_s,
+            load_s=standing.wakes.get(model, known.load_s),
             lost_s=standing.lost_s(known.size),
             lane=self._lane(queue),
             held_elsewhere=known.held_elsewhere,

@@ -6,8 +6,8 @@ where its model is without a router, and a model spreads to more workers only wh
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from workers.batching import LANE_WEIGHTS
 
@@ -40,6 +40,7 @@ class Standing:
     pressing: float = 0.0  # weighted age of the oldest work it holds
     free: int = 0  # bytes
     leavers: tuple[Leaver, ...] = ()  # who would make room, in order
+    wakes: Mapping[str, float] = field(default_factory=dict)  # seconds, of models that wait in the host's memory
 
     def lost_s(self, size: int) -> float:
         """Seconds of loading that a new model of `size` brings after its own; infinite if there is no room to make."""

@@ -14,6 +14,7 @@ class WorkerConfig:
     pool: str = "default"
     device: str = "cpu"  # a torch device string, already resolved
     memory_bytes: int = 8 << 30  # what models may take on the device, all engines together
+    host_bytes: int = 0  # host memory for models that left the device; 0: they are loaded from their files again
     models_folder: Path | None = None  # operator's weights, <folder>/<org>/<name>
     offline: bool = False  # never touch the network
     threads: int = 2  # for forwards on a CPU

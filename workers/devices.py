@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 GPU_SHARE = 0.9  # the rest is for CUDA contexts and the allocator's slack
+HOST_SHARE = 0.4  # beside a GPU; pinned memory is rounded up to powers of two, so in the worst case it is twice this
 CPU_SHARE = 0.6  # the rest is for the gateway, the broker and activations
 
 
@@ -31,6 +32,11 @@ def memory_bytes(device: str) -> int:
         index = int(device.partition(":")[2] or 0)
         return int(int(_nvidia_smi("--query-gpu=memory.total")[index]) * (1 << 20) * GPU_SHARE)
     return int(_host_limit() * CPU_SHARE)
+
+
+def host_bytes(device: str) -> int:
+    """What models that left `device` may take of the host's memory by default: all cards share what is set aside."""
+    return int(_host_limit() * HOST_SHARE / max(cuda_count(), 1)) if device.startswith("cuda") else 0
 
 
 def cpu_count() -> int:

@@ -30,6 +30,7 @@ from workers.evictions import Evictions
 from workers.excess import excess
 from workers.flights import Flights
 from workers.loading import Loading
+from workers.parking import Parking
 from workers.prepare import Preparation, Preparing
 from workers.requests import Requests
 from workers.served import ServedModel
@@ -45,6 +46,8 @@ COUNTERS = (
     "cost",
     "loads",
     "load_failures",
+    "parks",
+    "wakes",
     "evictions",
     "engine_restarts",
     "retries",
@@ -68,8 +71,8 @@ class Outside:
 class Dispatcher:
     """Thread-safe are start, submit, cancel, shed, budget, status, standing, drain and post; others are its thread's.
 
-    It has three parts, which share its thread and its models: Requests (jobs), Loading (models on and off the device)
-    and Flights (batches at the engines).
+    Its parts share its thread and its models: Requests (jobs), Loading, Evictions and Parking (models on and off the
+    device) and Flights (batches at the engines).
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Dispatcher:
         self.turns = Turns()
         self.requests = Requests(self, outbox)
         self.flights = Flights(self)
+        self.parking = Parking(self)
         self.evictions = Evictions(self)
         self.loading = Loading(self)
         self._draining_until: float | None = None

@@ -46,7 +46,7 @@ class Evictions:
         """Evict now, or as soon as its running forwards are back, or the little that it holds is done."""
         victim.leaving_since = self._asked.get(victim, now)
         held_s = victim.work_s(until=victim.leaving_since)
-        if held_s is not None and finishes_first(held_s, now - victim.leaving_since, victim.load_s):
+        if held_s is not None and finishes_first(held_s, now - victim.leaving_since, victim.return_s):
             return
         if victim.forwards:
             victim.yielding = True
@@ -73,13 +73,16 @@ class Evictions:
             for digest in plan_room(self.ledger.capacity, self.ledger.free, 0, others).evict:
                 self._displace(self._dispatcher.models[digest], newcomer, now)
 
-    def unload(self, model: ServedModel, reason: str, now: float) -> None:
-        idle_s = round(now - model.last_used, 1)
-        log.info("evicting: %s", reason, extra={"model": model.spec.model, "bytes": model.need, "idle_s": idle_s})
-        self.churn.leave(model.spec.digest, now)
+    def unload(self, model: ServedModel, reason: str, now: float, *, may_park: bool = True) -> None:
+        """Off the device: into the host's memory if there is a place, so that it is back soon."""
+        to = "park" if may_park and self._dispatcher.parking.take(model, now) else "unload"
+        facts = {"model": model.spec.model, "bytes": model.need, "idle_s": round(now - model.last_used, 1), "to": to}
+        log.info("evicting: %s", reason, extra=facts)
+        if to == "unload":
+            self.churn.leave(model.spec.digest, now)
         self._dispatcher.counters["evictions"] += 1
         model.state, model.leaving_since = State.UNLOADING, None
-        self._dispatcher.flights.engine(model.spec.bundle).send({"op": "unload", "digest": model.spec.digest})
+        self._dispatcher.flights.engine(model.spec.bundle).send({"op": to, "digest": model.spec.digest})
 
     def _residents(self, newcomer: ServedModel, now: float) -> list[Resident]:
         urgency = newcomer.urgency(now)
@@ -105,11 +108,11 @@ class Evictions:
         """With backlog, a model stays for its quantum (long enough to pay for its load), then while it is older."""
         if not model.has_work:
             return False
-        quantum = max(self._config.quantum_s, 2 * model.load_s)
+        quantum = 2 * model.return_s if model.wake_s else max(self._config.quantum_s, 2 * model.load_s)
         return now - model.loaded_at < quantum or model.urgency(now) >= newcomer_urgency
 
     def memory(self) -> dict[str, int]:
-        return {"capacity": self.ledger.capacity, "used": self.ledger.used}
+        return {"capacity": self.ledger.capacity, "used": self.ledger.used, **self._dispatcher.parking.memory()}
 
     def thrashing(self, now: float) -> list[str]:
         """Names of the models that push each other out; more memory, another pool or a pin is called for."""

@@ -38,6 +38,7 @@ class Loading:
         self._config = dispatcher.config
         self._evictions = dispatcher.evictions
         self._ledger = dispatcher.evictions.ledger
+        self._parking = dispatcher.parking
         self._warm_at = dispatcher.clock() + WARM_AFTER_S
 
     # -- what should be loaded ---------------------------------------------------------------------------------
@@ -76,16 +77,21 @@ class Loading:
             if current is not None:
                 model.model = current
             elif not model.has_work and not model.forwards:
-                self._leave(model)
+                self._leave(model, now)
             if model.is_idle:
                 self._rest(model, now)
 
     def _rest(self, model: ServedModel, now: float) -> None:
-        """Nobody asks for it: it need not wait for room, and after long enough not hold any."""
+        """Nobody asks for it: it need not wait for room, after long enough not hold any, and after twice that none
+        of the host's.
+        """
         if model.state is State.WAITING:
             model.state = State.ABSENT
-        elif model.state is State.LOADED and now - model.last_used > self._config.idle_unload_s:
+        idle_s = now - model.last_used
+        if model.state is State.LOADED and idle_s > self._config.idle_unload_s:
             self._evictions.unload(model, "idle", now)
+        elif model.is_parked and idle_s > 2 * self._config.idle_unload_s:
+            self._parking.drop(model, "idle", now)
 
     def _warm(self, models: Iterable[Model]) -> None:
         """Let the engine import the libraries of these while nobody waits for it. All others' come with their first
@@ -95,9 +101,11 @@ class Loading:
         if families:
             self._dispatcher.flights.engine("base").send({"op": "warm", "families": families})
 
-    def _leave(self, model: ServedModel) -> None:
+    def _leave(self, model: ServedModel, now: float) -> None:
+        if model.is_parked:
+            self._parking.drop(model, "left the catalog", now)
         if model.state is State.LOADED:
-            self._evictions.unload(model, "left the catalog", self._dispatcher.clock())
+            self._evictions.unload(model, "left the catalog", now, may_park=False)
         elif model.state in (State.ABSENT, State.WAITING, State.FAILED):
             del self._dispatcher.models[model.spec.digest]
 
@@ -127,9 +135,9 @@ class Loading:
 
     def _make_room(self, model: ServedModel, now: float) -> bool:
         """Start the load if there is room, or start making room. False: later models must wait behind this one."""
-        loading = sum(other.state is State.LOADING for other in self._dispatcher.models.values())
-        if loading >= self._config.loads_at_once:
-            return False
+        coming = (other for other in self._dispatcher.models.values() if other.state is State.LOADING)
+        if sum(other.in_host is model.in_host for other in coming) >= self._config.loads_at_once:
+            return True  # those that wake do not wait for those that load, nor the other way round
         room = self._evictions.plan(model, now)
         if room.impossible:
             self._fail(model, too_large(model.spec, model.need, self._ledger.capacity))
@@ -141,8 +149,11 @@ class Loading:
 
     def _load(self, model: ServedModel, now: float) -> None:
         self._ledger.reserve(model.spec.digest, model.need)
-        self._evictions.churn.come(model.spec.digest, now)
         model.state, model.progress, model.loaded_at = State.LOADING, 0.0, now
+        if model.in_host:
+            self._dispatcher.flights.engine(model.spec.bundle).send({"op": "wake", "digest": model.spec.digest})
+            return
+        self._evictions.churn.come(model.spec.digest, now)
         assert model.files is not None
         folder = model.files.folder
         message = {
@@ -166,18 +177,34 @@ class Loading:
                 model.progress = message["share"]
             case "loaded":
                 self._loaded(model, message)
+            case "woken":
+                self._woken(model, message)
+            case "parked":
+                self._ledger.release(model.spec.digest)
+                self._parking.parked(model, message["bytes"])
+                model.state = State.ABSENT
             case "load_failed":
                 log.warning("load failed: %s", message["message"], extra={"model": model.spec.model})
                 self._ledger.release(model.spec.digest)
+                self._parking.gone(model)
                 self._load_failed(model, message["kind"], message["error"])
             case "unloaded":
                 self._ledger.release(model.spec.digest)
+                self._parking.gone(model)  # it may have been promised a place that the host had not
                 model.state = State.ABSENT
+
+    def _woken(self, model: ServedModel, message: dict[str, Any]) -> None:
+        now = self._dispatcher.clock()
+        model.state, model.progress = State.LOADED, 1.0
+        model.loaded_at = model.last_used = now
+        self._parking.woke(model, message["seconds"])
 
     def _loaded(self, model: ServedModel, message: dict[str, Any]) -> None:
         now = self._dispatcher.clock()
         self._ledger.settle(model.spec.digest, message["bytes"])
         model.need, model.packed, model.facts = message["bytes"], message["packed"], message["facts"]
+        model.can_park = message["can_park"]
+        model.wake_s = self._parking.expected_s(model)
         model.state, model.progress, model.error, model.failures = State.LOADED, 1.0, None, 0
         model.load_s, model.loaded_at, model.last_used = message["seconds"], now, now
         self._dispatcher.counters["loads"] += 1
@@ -189,6 +216,7 @@ class Loading:
         for model in self._dispatcher.models.values():
             if model.state is State.LOADING and now - model.loaded_at > self._config.load_hang_s:
                 self._ledger.release(model.spec.digest)
+                self._parking.gone(model)
                 self._fail(model, load_failed(model.spec, "hung"))
                 self._dispatcher.flights.replace(
                     model.spec.bundle, f"a load took longer than {now - model.loaded_at:.0f} s"
@@ -198,7 +226,10 @@ class Loading:
     def engine_lost(self, bundle: str) -> None:
         """What was in that engine is gone; what it was loading is tried again by who still wants it."""
         for model in self._dispatcher.models.values():
-            if model.spec.bundle == bundle and model.state in ON_DEVICE:
+            if model.spec.bundle != bundle:
+                continue
+            self._parking.gone(model)
+            if model.state in ON_DEVICE:
                 self._ledger.release(model.spec.digest)
                 was_loading = model.state is State.LOADING
                 model.state = State.ABSENT

@@ -109,6 +109,27 @@ def leaving_order(residents: Iterable[Resident]) -> list[Resident]:
     return sorted(residents, key=lambda resident: (resident.worth, resident.last_used))
 
 
+def plan_parking(capacity: int, parked: Iterable[Resident], newcomer: Resident) -> tuple[str, ...] | None:
+    """Who leaves the host's memory for one that leaves the device; None when its place would cost more than it saves.
+
+    That is when it does not fit, or only in place of what is worth more together, or must not leave.
+    """
+    parked = list(parked)
+    missing = newcomer.size - (capacity - sum(resident.size for resident in parked))
+    chosen: list[Resident] = []
+    for resident in leaving_order(parked):
+        if missing <= 0:
+            break
+        if not resident.leased:
+            chosen.append(resident)
+            missing -= resident.size
+    kept = _without_spares(chosen, -missing)
+    lost = sum(resident.worth * resident.size for resident in kept)
+    if missing > 0 or (kept and lost > newcomer.worth * newcomer.size):
+        return None
+    return tuple(resident.digest for resident in kept)
+
+
 def finishes_first(held_s: float, asked_s: float, load_s: float) -> bool:
     """Whether a model that must leave first does what it holds: else it would be loaded again for just that.
 

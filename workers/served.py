@@ -43,7 +43,10 @@ class ServedModel:
     failures: int = 0
     retry_at: float = 0.0
     loaded_at: float = 0.0
-    load_s: float = 0.0
+    load_s: float = 0.0  # the last load from its files took so long
+    wake_s: float = 0.0  # so long it wakes from the host's memory, measured or expected; 0: there is no place for it
+    in_host: bool = False  # the host's memory has a copy of its weights, kept while it is on the device too
+    can_park: bool = False
     demand: Demand = field(default_factory=Demand)
     pace: Pace = field(default_factory=Pace)
     mix: Mix = field(default_factory=Mix)
@@ -96,9 +99,19 @@ class ServedModel:
         work_s = batches * (self.pace.predict(round(cost / batches)) or 0.0)
         return Claim(self.spec.digest, weighted_age(oldest(waiting, now), now), lane, work_s)
 
+    @property
+    def is_parked(self) -> bool:
+        """In the host's memory only, and not on its way."""
+        return self.in_host and self.state in (State.ABSENT, State.WAITING)
+
+    @property
+    def return_s(self) -> float:
+        """What it will take to have it back if it leaves the device."""
+        return self.wake_s or self.load_s
+
     def worth(self, now: float) -> float:
         """Of each byte it holds on the device: how much would be lost if it left."""
-        return self.demand.lately(now) * self.load_s / max(self.need, 1)
+        return self.demand.lately(now) * self.return_s / max(self.need, 1)
 
     def work_s(self, until: float) -> float | None:
         """Device time of the work that it held at `until` and has not done; None when there is none."""
@@ -126,7 +139,8 @@ class ServedModel:
         return {
             "model": self.spec.model,
             "digest": self.spec.digest,
-            "state": str(self.state),
+            "state": "parked" if self.in_host and self.state is State.ABSENT else str(self.state),
+            "in_host": self.in_host,
             "bytes": self.need,
             "progress": round(self.progress, 3),
             "packed": self.packed,
@@ -134,6 +148,7 @@ class ServedModel:
             "pinned": self.model.pinned,
             "idle_s": round(now - self.last_used, 1),
             "load_s": round(self.load_s, 3),
+            "wake_s": round(self.wake_s, 4),
             "pace": self.pace.line(),
             "rate": rate,
             "batch_s": batch_s,

@@ -32,6 +32,7 @@ def standing(dispatcher: "Dispatcher", now: float) -> Standing:
         pressing=max((model.urgency(now) for model in models if model.has_work), default=0.0),
         free=memory["capacity"] - memory["used"],
         leavers=tuple(_leaver(by_name[name], now) for name in dispatcher.evictions.leaving_order(now)),
+        wakes={model.spec.model: model.wake_s for model in dispatcher.models.values() if model.is_parked},
     )
 
 
@@ -46,4 +47,4 @@ def _is_coming(model: ServedModel) -> bool:
 
 
 def _leaver(model: ServedModel, now: float) -> Leaver:
-    return Leaver(model.need, model.load_s * min(model.demand.lately(now), 1.0))
+    return Leaver(model.need, model.return_s * min(model.demand.lately(now), 1.0))

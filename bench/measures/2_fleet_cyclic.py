@@ -4,7 +4,7 @@ from bench import crowd
 from bench.figure import Figure
 from bench.system import System
 
-NAME = "20 fake models, room for 8, load 2 s, 64 clients, asked for in turn: throughput"
+NAME = "20 fake models, room for 8, the rest in the host, load 2 s, wake 50 ms, 64 clients in turn: throughput"
 BAR = "≥ 0.5 of all-resident, none failed"
 
 SHARE = 0.5

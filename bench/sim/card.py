@@ -28,6 +28,7 @@ class SimulatedEngine:
         self._messages: list[dict[str, Any]] = []
         self._free_at = 0.0
         self._sizes: dict[str, int] = {}
+        self._copies: set[str] = set()  # digests of models that the host has too
         self.busy: list[tuple[float, float]] = []  # start and end of every forward
         self.order: list[str] = []  # digests of the forwards
         self.loads: list[str] = []  # and of the loads, in the order they were asked for
@@ -40,6 +41,10 @@ class SimulatedEngine:
                 self._load(message)
             case "unload":
                 self._queue(self._card.unload_s, {"op": "unloaded", "digest": message["digest"], "rss": 0})
+            case "park" | "wake":
+                self._move(message["op"], message["digest"])
+            case "drop":
+                self._copies.discard(message["digest"])
 
     def flush(self) -> None:
         """Nothing is ever stuck on the way."""
@@ -67,8 +72,24 @@ class SimulatedEngine:
         self._sizes[digest] = size
         self.loads.append(digest)
         seconds = self._card.load_s(size)
-        loaded = {"op": "loaded", "digest": digest, "bytes": size, "packed": True, "facts": {}, "seconds": seconds}
+        loaded = {
+            "op": "loaded",
+            "digest": digest,
+            "bytes": size,
+            "packed": True,
+            "facts": {},
+            "seconds": seconds,
+            "can_park": True,
+        }
         self._timeline.at(self._timeline.now + seconds, self._deliver, loaded)
+
+    def _move(self, op: str, digest: str) -> None:
+        """Between the card and the host, beside forwards; a copy that is there already need not be made."""
+        size = self._sizes[digest]
+        seconds = 0.0 if op == "park" and digest in self._copies else self._card.wake_s(size)
+        self._copies.add(digest)
+        said = {"op": "parked", "bytes": size} if op == "park" else {"op": "woken"}
+        self._timeline.at(self._timeline.now + seconds, self._deliver, {**said, "digest": digest, "seconds": seconds})
 
     def _queue(self, seconds: float, message: dict[str, Any]) -> tuple[float, float]:
         started = max(self._timeline.now, self._free_at)

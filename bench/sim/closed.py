@@ -34,8 +34,12 @@ class FakeCard(Card):
     def load_s(self, size: int) -> float:
         return crowd.LOAD_S
 
+    def wake_s(self, size: int) -> float:
+        return crowd.WAKE_S
+
     def config(self, worker_id: str) -> WorkerConfig:
-        return WorkerConfig(worker_id, Path(), memory_bytes=crowd.SIZE * self.room + crowd.SIZE // 2)
+        memory = crowd.SIZE * self.room + crowd.SIZE // 2
+        return WorkerConfig(worker_id, Path(), memory_bytes=memory, host_bytes=self.host_bytes)
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class Crowd:
 
     asked: Iterator[int]
     room: int
+    host_bytes: int = 0
     ended: list[float] = field(default_factory=list)
     longest_s: float = 0.0
     loads: int = 0
@@ -62,7 +67,9 @@ class Crowd:
         def ask(clients: int) -> None:
             worker.take([_delivery(next(self.asked), models, next(ids), timeline.now) for _ in range(clients)])
 
-        worker = SimulatedWorker(0, FakeCard(room=self.room), Snapshot(1, tuple(models)), timeline, settled)
+        worker = SimulatedWorker(
+            0, FakeCard(room=self.room, host_bytes=self.host_bytes), Snapshot(1, tuple(models)), timeline, settled
+        )
         timeline.at(0.0, ask, crowd.CLIENTS)
         timeline.run(seconds)
         self.loads = sum(len(engine.loads) for engine in worker.engines)
@@ -88,6 +95,7 @@ def _delivery(number: int, models: Sequence[Model], request_id: int, now: float)
 class Compared:
     whole: float  # requests a second with room for all
     part: float
+    loaded: float  # the same without a place in the host's memory
     longest_s: float
     loads: int
 
@@ -99,5 +107,6 @@ class Compared:
 def compare(traffic: crowd.Traffic) -> Compared:
     order = [model for model, _ in traffic.asked]
     whole = Crowd(itertools.cycle(order), crowd.MODELS).run(2 * SETTLED_S)
-    part = Crowd(itertools.cycle(order), crowd.ROOM)
-    return Compared(whole, part.run(SECONDS), part.longest_s, part.loads)
+    part = Crowd(itertools.cycle(order), crowd.ROOM, crowd.HOST)
+    loaded = Crowd(itertools.cycle(order), crowd.ROOM).run(SECONDS)
+    return Compared(whole, part.run(SECONDS), loaded, part.longest_s, part.loads)

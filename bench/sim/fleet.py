@@ -23,6 +23,8 @@ class Card:
     load_fixed_s: float = 0.5  # objects, allocator, checks
     load_bytes_per_s: float = 1.5 * GIB
     unload_s: float = 0.01
+    wake_bytes_per_s: float = 12 * GIB
+    host_bytes: int = 0  # for models that left the card
     depth: int = 2
     budget: int = 8192
     target_s: float = 0.1
@@ -32,6 +34,9 @@ class Card:
 
     def load_s(self, size: int) -> float:
         return self.load_fixed_s + size / self.load_bytes_per_s
+
+    def wake_s(self, size: int) -> float:
+        return size / self.wake_bytes_per_s
 
     def cost_per_s(self, size: int) -> float:
         """What a model of this size gets through with full batches and the card to itself."""
@@ -45,6 +50,7 @@ class Card:
             data=Path(),
             device="cuda",
             memory_bytes=self.memory_bytes,
+            host_bytes=self.host_bytes,
             budget=self.budget,
             target_s=self.target_s,
             depth=self.depth,

@@ -46,6 +46,7 @@ SHOAL_LOADS_AT_ONCE = env.integer("SHOAL_LOADS_AT_ONCE", 2, least=1)
 SHOAL_HANG_S = env.seconds("SHOAL_HANG_S", 120.0)
 SHOAL_LOAD_HANG_S = env.seconds("SHOAL_LOAD_HANG_S", 900.0)
 SHOAL_MEMORY_BYTES = env.byte_count("SHOAL_MEMORY_BYTES", None)  # None: what the device or cgroup has
+SHOAL_HOST_MEMORY_BYTES = env.byte_count("SHOAL_HOST_MEMORY_BYTES", None)  # None: a share of it beside a GPU
 SHOAL_VISIBILITY_S = env.seconds("SHOAL_VISIBILITY_S", 3)
 SHOAL_DRAIN_S = env.seconds("SHOAL_DRAIN_S", 25)
 SHOAL_PREFETCH = env.integer("SHOAL_PREFETCH", 256, least=1)  # most messages per queue on RabbitMQ

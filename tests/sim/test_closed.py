@@ -20,6 +20,15 @@ def test_a_crowd_gets_most_of_what_any_policy_could_give_it(traffic: str, weight
     assert 0.7 * possible < rate <= possible
 
 
+@pytest.mark.parametrize(("traffic", "share"), [("cyclic", 0.5), ("zipf", 0.8)])
+def test_what_waits_in_the_hosts_memory_costs_the_crowd_little(traffic: str, share: float) -> None:
+    order = [model for model, _ in getattr(crowd.Traffic, traffic)().asked]
+    whole = Crowd(itertools.cycle(order), crowd.MODELS).run(60.0)
+    part = Crowd(itertools.cycle(order), crowd.ROOM, crowd.HOST)
+    assert part.run(60.0) > share * whole
+    assert part.loads == crowd.MODELS
+
+
 def test_with_room_for_all_each_model_is_loaded_once() -> None:
     whole = Crowd(itertools.cycle(range(crowd.MODELS)), crowd.MODELS)
     whole.run(30.0)

@@ -45,7 +45,10 @@ class ScriptedEngine:
     loads: list[str] = field(default_factory=list)
     unloads: list[str] = field(default_factory=list)
     forwards: list[dict[str, Any]] = field(default_factory=list)
+    parks: list[str] = field(default_factory=list)
+    wakes: list[str] = field(default_factory=list)
     loaded: set[str] = field(default_factory=set)
+    copies: set[str] = field(default_factory=set)  # in the host's memory
     _words: list[dict[str, Any]] = field(default_factory=list)
     _is_dead: bool = False
     pid: int = 0
@@ -53,15 +56,26 @@ class ScriptedEngine:
     def send(self, message: dict[str, Any]) -> None:
         match message["op"]:
             case "load":
-                assert message["digest"] not in self.loaded, "it is here already"
+                assert message["digest"] not in self.loaded | self.copies, "it is here already"
                 self.device.promise(message["digest"])
                 self.loads.append(message["digest"])
-            case "unload":
+            case "unload" | "park":
                 assert message["digest"] in self.loaded, "there is nothing to unload"
                 assert all(one["digest"] != message["digest"] for one in self.forwards), "a forward holds a lease on it"
                 assert message["digest"] not in self.device.pinned, "it is pinned"
                 self.loaded.discard(message["digest"])
-                self.unloads.append(message["digest"])
+                (self.unloads if message["op"] == "unload" else self.parks).append(message["digest"])
+                if message["op"] == "park":
+                    self.device.promise_host(message["digest"])
+            case "wake":
+                assert message["digest"] in self.copies - self.loaded, "there is nothing to wake"
+                self.device.promise(message["digest"])
+                self.wakes.append(message["digest"])
+            case "drop":
+                assert message["digest"] in self.copies, "there is no copy"
+                assert message["digest"] not in [*self.parks, *self.wakes], "it is on its way"
+                self.copies.discard(message["digest"])
+                del self.device.host[message["digest"]]
             case "forward":
                 assert message["digest"] in self.loaded, "it is not here"
                 self.forwards.append(message)
@@ -96,7 +110,7 @@ class ScriptedEngine:
         digest = self.loads.pop(0)
         self.loaded.add(digest)
         self.device.held[digest] = size
-        self.say(op="loaded", digest=digest, bytes=size, packed=True, facts={}, seconds=0.01 * size)
+        self.say(op="loaded", digest=digest, bytes=size, packed=True, facts={}, seconds=0.01 * size, can_park=True)
 
     def fail_load(self, kind: str) -> None:
         digest = self.loads.pop(0)
@@ -104,9 +118,34 @@ class ScriptedEngine:
         self.say(op="load_failed", digest=digest, kind=kind, message="", error=None)
 
     def finish_unload(self) -> None:
-        digest = self.unloads.pop(0)
+        self._forget(self.unloads.pop(0))
+
+    def fail_park(self) -> None:
+        """The host had no memory for it."""
+        self._forget(self.parks.pop(0))
+
+    def _forget(self, digest: str) -> None:
         del self.device.held[digest]
+        self.device.host.pop(digest, None)
+        self.copies.discard(digest)
         self.say(op="unloaded", digest=digest, rss=0)
+
+    def finish_park(self) -> None:
+        digest = self.parks.pop(0)
+        del self.device.held[digest]
+        self.copies.add(digest)
+        self.say(op="parked", digest=digest, bytes=self.device.host[digest], seconds=0.0)
+
+    def finish_wake(self) -> None:
+        digest = self.wakes.pop(0)
+        self.loaded.add(digest)
+        self.say(op="woken", digest=digest, seconds=0.001 * self.device.held[digest])
+
+    def fail_wake(self, kind: str) -> None:
+        digest = self.wakes.pop(0)
+        del self.device.held[digest], self.device.host[digest]
+        self.copies.discard(digest)
+        self.say(op="load_failed", digest=digest, kind=kind, message="", error=None)
 
     def finish_forward(self, seconds: float = 0.05) -> None:
         message = self.forwards.pop(0)
@@ -121,16 +160,21 @@ class ScriptedEngine:
             self.finish_load(self.device.held[self.loads[0]])
         while self.unloads:
             self.finish_unload()
+        while self.parks:
+            self.finish_park()
+        while self.wakes:
+            self.finish_wake()
         while self.forwards:
             self.finish_forward()
 
 
 class Device:
-    """`held` is the truth that the ledger must agree with: bytes by digest, promised or measured."""
+    """`held` and `host` are the truth that the ledgers must agree with: bytes by digest, promised or measured."""
 
     def __init__(self, models: Sequence[Model], capacity: int, **config: Any) -> None:
         self.now = 0.0
         self.held: dict[str, int] = {}
+        self.host: dict[str, int] = {}
         self.engines: list[ScriptedEngine] = []
         self.capacity = capacity
         self.pinned = {model.spec.digest for model in models if model.pinned}
@@ -142,7 +186,8 @@ class Device:
         outside = Outside(
             lambda: self.now, lambda: self.now, lambda config: self.preparation, self._engine, lambda config: self
         )
-        self.dispatcher = Dispatcher(given, lambda: Snapshot(1, tuple(models)), self.outbox, outside)
+        self.catalog = list(models)
+        self.dispatcher = Dispatcher(given, lambda: Snapshot(1, tuple(self.catalog)), self.outbox, outside)
 
     def _engine(self, config: WorkerConfig, bundle: str, selector: selectors.BaseSelector) -> ScriptedEngine:
         assert all(engine.bundle != bundle for engine in self.engines), "two engines of one bundle"
@@ -153,10 +198,16 @@ class Device:
         self.held[digest] = self.dispatcher.models[digest].need
         assert sum(self.held.values()) <= self.capacity, "a load was started that does not fit"
 
+    def promise_host(self, digest: str) -> None:
+        self.host.setdefault(digest, self.dispatcher.models[digest].need)
+        assert sum(self.host.values()) <= self.dispatcher.config.host_bytes, "a model was parked that does not fit"
+
     def lose(self, engine: ScriptedEngine) -> None:
         self.engines.remove(engine)
-        for digest in {*engine.loads, *engine.unloads, *engine.loaded}:
+        for digest in {*engine.loads, *engine.unloads, *engine.loaded, *engine.parks, *engine.wakes}:
             del self.held[digest]
+        for digest in {*engine.copies, *engine.parks}:
+            del self.host[digest]
 
     def hear(self, engine: ScriptedEngine) -> None:
         self.dispatcher.flights.serve_engine(engine, selectors.EVENT_READ)

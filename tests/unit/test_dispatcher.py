@@ -4,37 +4,17 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from catalog.snapshot import Model
-from tests.unit.workers_doubles import RecordingOutbox, delivery, fake_model, start_dispatcher
+from tests.unit.workers_doubles import RecordingOutbox, Start, delivery, fake_model
 from workers.deliveries import Delivery
 from workers.dispatcher import Dispatcher
 from workers.families.fake import vector
-
-Start = Callable[..., Dispatcher]
-
-
-@pytest.fixture
-def outbox() -> RecordingOutbox:
-    return RecordingOutbox()
-
-
-@pytest.fixture
-def start(tmp_path: Any, outbox: RecordingOutbox) -> Iterator[Start]:
-    started: list[Dispatcher] = []
-
-    def start(*models: Model, **config: Any) -> Dispatcher:
-        started.append(start_dispatcher(tmp_path, outbox, models, **config))
-        return started[-1]
-
-    yield start
-    for dispatcher in started:
-        dispatcher.drain(0.0)
 
 
 def until(claim: Callable[[], bool], timeout: float = 20.0) -> None:

@@ -29,9 +29,12 @@ LANES = st.sampled_from(["interactive", "bulk"])
 class OneDevice(RuleBasedStateMachine):
     """The pinned model is always back at once, so that every other one that can fit beside it gets its turn."""
 
+    host_bytes = 0
+
     def __init__(self) -> None:
         super().__init__()
-        self.device = Device(MODELS, CAPACITY, hang_s=20.0, load_hang_s=30.0, quantum_s=0.5, depth=DEPTH)
+        times = {"hang_s": 20.0, "load_hang_s": 30.0, "quantum_s": 0.5}
+        self.device = Device(MODELS, CAPACITY, host_bytes=self.host_bytes, depth=DEPTH, **times)
         self.asked: set[str] = set()
 
     def busy(self, what: str) -> ScriptedEngine | None:
@@ -77,11 +80,18 @@ class OneDevice(RuleBasedStateMachine):
         engine.finish_forward()
 
     @precondition(lambda self: self.device.engines)
-    @rule(what=st.sampled_from(["load", "forward", "death", "hang"]), kind=st.sampled_from(["error", "memory"]))
+    @rule(
+        what=st.sampled_from(["load", "park", "wake", "forward", "death", "hang"]),
+        kind=st.sampled_from(["error", "memory"]),
+    )
     def mishap(self, what: str, kind: str) -> None:
-        loading, running = self.busy("loads"), self.busy("forwards")
+        loading, running, parking, waking = map(self.busy, ("loads", "forwards", "parks", "wakes"))
         if what == "load" and loading:
             loading.fail_load(kind)
+        elif what == "park" and parking:
+            parking.fail_park()
+        elif what == "wake" and waking:
+            waking.fail_wake(kind)
         elif what == "forward" and running:
             running.fail_forward(kind)
         elif what == "death":
@@ -100,6 +110,12 @@ class OneDevice(RuleBasedStateMachine):
     def who_is_on_the_device_is_in_the_ledger_and_nobody_else(self) -> None:
         models = self.device.dispatcher.models.values()
         assert {one.spec.digest for one in models if one.state in ON_DEVICE} == set(self.device.held)
+
+    @invariant()
+    def the_hosts_ledger_is_what_the_host_holds(self) -> None:
+        assert self.device.dispatcher.parking.ledger.held == self.device.host
+        copies = {digest for engine in self.device.engines for digest in engine.copies}
+        assert {model.spec.digest for model in self.device.dispatcher.models.values() if model.in_host} == copies
 
     @invariant()
     def leases_are_the_forwards_that_run(self) -> None:
@@ -121,8 +137,30 @@ class OneDevice(RuleBasedStateMachine):
         self.device.dispatcher.selector.close()
 
 
-OneDevice.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=50)
+class WithHost(OneDevice):
+    """Room for some of those that leave, so that they leave the host too."""
+
+    host_bytes = 70
+
+    @precondition(lambda self: self.busy("parks"))
+    @rule()
+    def finish_park(self) -> None:
+        engine = self.busy("parks")
+        assert engine is not None
+        engine.finish_park()
+
+    @precondition(lambda self: self.busy("wakes"))
+    @rule()
+    def finish_wake(self) -> None:
+        engine = self.busy("wakes")
+        assert engine is not None
+        engine.finish_wake()
+
+
+HISTORIES = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=50)
+OneDevice.TestCase.settings = WithHost.TestCase.settings = HISTORIES
 TestOneDevice = OneDevice.TestCase
+TestWithHost = WithHost.TestCase
 
 
 def test_the_first_promise_is_what_the_files_say() -> None:

@@ -2,40 +2,17 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
-from catalog.snapshot import Model
 from protocol.messages import Payload
-from tests.unit.workers_doubles import RecordingOutbox, delivery, fake_model, start_dispatcher
+from tests.unit.workers_doubles import RecordingOutbox, Start, delivery, fake_model
 from workers.deliveries import Delivery
 from workers.dispatcher import Dispatcher
 
-Start = Callable[..., Dispatcher]
 MIB = 1 << 20
-
-
-@pytest.fixture
-def outbox() -> RecordingOutbox:
-    return RecordingOutbox()
-
-
-@pytest.fixture
-def start(tmp_path: Path, outbox: RecordingOutbox) -> Iterator[Start]:
-    started: list[Dispatcher] = []
-
-    def start(*models: Model, **config: Any) -> Dispatcher:
-        started.append(start_dispatcher(tmp_path, outbox, models, **config))
-        return started[-1]
-
-    yield start
-    for dispatcher in started:
-        dispatcher.drain(0.0)
 
 
 def ask(dispatcher: Dispatcher, outbox: RecordingOutbox, *deliveries: Delivery) -> list[Any]:

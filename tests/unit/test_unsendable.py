@@ -1,13 +1,11 @@
 """What cannot be told to an engine fails where it came from, and the dispatcher lives."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from catalog.snapshot import Model
-from tests.unit.workers_doubles import RecordingOutbox, delivery, fake_model, start_dispatcher
+from tests.unit.workers_doubles import RecordingOutbox, Start, delivery, fake_model
 from workers.dispatcher import Dispatcher
 
 GOOD = fake_model("org/good")
@@ -21,15 +19,8 @@ UNSENDABLE = [
 
 
 @pytest.fixture
-def outbox() -> RecordingOutbox:
-    return RecordingOutbox()
-
-
-@pytest.fixture
-def dispatcher(tmp_path: Path, outbox: RecordingOutbox) -> Iterator[Dispatcher]:
-    started = start_dispatcher(tmp_path, outbox, [GOOD, *UNSENDABLE])
-    yield started
-    started.drain(0.0)
+def dispatcher(start: Start) -> Dispatcher:
+    return start(GOOD, *UNSENDABLE)
 
 
 @pytest.mark.parametrize("model", UNSENDABLE, ids=lambda model: model.spec.model)

@@ -14,6 +14,8 @@ from workers.config import WorkerConfig
 from workers.deliveries import Delivery
 from workers.dispatcher import Dispatcher
 
+Start = Callable[..., Dispatcher]  # models, and fields of WorkerConfig by name
+
 _ids = itertools.count(1)
 
 

@@ -15,7 +15,7 @@ from protocol.errors import ShoalError
 from protocol.spec import ModelSpec
 from workers.engine import failures, memory, pipe
 from workers.engine.traces import Traces
-from workers.families import FAMILIES, LoadedModel, family
+from workers.families import FAMILIES, HostCopy, LoadedModel, Parkable, family
 
 log = logging.getLogger("shoal.engine")
 
@@ -28,6 +28,7 @@ class Engine:
         self._device = device
         self._models: dict[str, LoadedModel] = {}
         self._loading: set[str] = set()
+        self._parked: set[str] = set()  # digests of models whose weights only the host's memory has
         self._warmed: set[str] = set()  # families
         # transformers replaces itself in sys.modules while it is imported: a thread that imports it too meanwhile gets
         # what it was before, which is empty
@@ -53,6 +54,11 @@ class Engine:
                 case "load":
                     self._loading.add(message["digest"])
                     threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
+                case "park" | "wake":
+                    work = self._park if message["op"] == "park" else self._wake
+                    threading.Thread(target=work, args=(message["digest"],), name=message["op"], daemon=True).start()
+                case "drop":
+                    self._drop(message["digest"])
                 case "warm":
                     threading.Thread(target=self._warm, args=(message["families"],), name="warm", daemon=True).start()
                 case _:
@@ -80,19 +86,8 @@ class Engine:
         try:
             model, size = self._load_model(message)
         except Exception as error:  # a load may fail in any way its library can; the dispatcher answers the callers
-            log.warning("load failed", extra={"digest": digest}, exc_info=True)
-            memory.give_back()
             self._loading.discard(digest)
-            typed = error.to_wire() if isinstance(error, ShoalError) else None
-            self._send(
-                {
-                    "op": "load_failed",
-                    "digest": digest,
-                    "kind": failures.kind_of(error),
-                    "message": _summary(error),
-                    "error": typed,
-                }
-            )
+            self._load_failed(digest, error)
             return
         self._models[digest] = model
         self._loading.discard(digest)
@@ -103,9 +98,17 @@ class Engine:
                 "bytes": size,
                 "packed": model.packed,
                 "facts": dict(model.facts()),
+                "can_park": _host_copy(model) is not None,
                 "seconds": time.monotonic() - started,
             }
         )
+
+    def _load_failed(self, digest: str, error: Exception) -> None:
+        log.warning("load failed", extra={"digest": digest}, exc_info=error)
+        memory.give_back()
+        typed = error.to_wire() if isinstance(error, ShoalError) else None
+        facts = {"kind": failures.kind_of(error), "message": _summary(error), "error": typed}
+        self._send({"op": "load_failed", "digest": digest, **facts})
 
     def _load_model(self, message: Mapping[str, Any]) -> tuple[LoadedModel, int]:
         spec = ModelSpec.from_wire(message["spec"])
@@ -121,13 +124,54 @@ class Engine:
         model = code.load(spec, folder, self._device, report)
         return model, model.bytes
 
+    def _host_copy(self, digest: str) -> HostCopy:
+        copy = _host_copy(self._models[digest])
+        assert copy is not None, "the dispatcher was told that it cannot be parked"
+        return copy
+
+    def _park(self, digest: str) -> None:
+        """The dispatcher sends no forward to it before it has woken; one that cannot be parked is unloaded."""
+        started = time.monotonic()
+        try:
+            size = self._host_copy(digest).park()
+        except Exception as error:  # the host may have no memory for it
+            log.warning("not parked: %s", _summary(error), extra={"digest": digest})
+            self._work.put({"op": "unload", "digest": digest})
+            return
+        self._parked.add(digest)
+        memory.give_back()
+        self._send({"op": "parked", "digest": digest, "bytes": size, "seconds": time.monotonic() - started})
+
+    def _wake(self, digest: str) -> None:
+        started = time.monotonic()
+        self._parked.discard(digest)
+        try:
+            self._host_copy(digest).wake()
+        except Exception as error:  # the device may have less room than thought
+            del self._models[digest]
+            self._load_failed(digest, error)
+            return
+        self._send({"op": "woken", "digest": digest, "seconds": time.monotonic() - started})
+
+    def _drop(self, digest: str) -> None:
+        """Whatever the host's memory has of it: the model itself while it is parked, or else only a copy."""
+        if digest in self._parked:
+            self._parked.discard(digest)
+            self._forget(digest)
+        else:
+            self._host_copy(digest).drop()
+            memory.give_back()
+
     def _unload(self, digest: str) -> None:
+        self._forget(digest)
+        self._send({"op": "unloaded", "digest": digest, "rss": memory.resident_bytes()})
+
+    def _forget(self, digest: str) -> None:
         self._models.pop(digest, None)
         was_settled = digest in self._settled
         memory.give_back(all_of_it=was_settled)
         if was_settled:
             self._settle()
-        self._send({"op": "unloaded", "digest": digest, "rss": memory.resident_bytes()})
 
     def _forward(self, message: Mapping[str, Any]) -> None:
         started = time.perf_counter()
@@ -147,6 +191,10 @@ class Engine:
             return
         seconds = time.perf_counter() - started
         self._send({"op": "done", "batch": message["batch"], "outputs": list(outputs), "seconds": seconds})
+
+
+def _host_copy(model: LoadedModel) -> HostCopy | None:
+    return model.host_copy if isinstance(model, Parkable) else None
 
 
 def _summary(error: BaseException) -> str:

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from protocol.errors import InvalidInput, ModelLoadFailed, ShoalError
 from protocol.messages import Payload
@@ -90,6 +90,35 @@ class LoadedModel(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """What is worth showing of this model as loaded: dims, dtype, pooling, packed and why not."""
         ...
+
+
+class HostCopy(Protocol):
+    """The weights of a loaded model in the host's memory: `layers.parking` makes it for torch.
+
+    No forward runs from `park` to the end of `wake`. None of these is called on the thread that runs forwards.
+    """
+
+    def park(self) -> int:
+        """Free the model's device memory; the bytes of the copy. Costs nothing where the copy is still there.
+
+        May raise when the host has no memory for it; the model is unloaded then.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Back to the device; the copy stays. May raise as a load does; the model is unloaded then."""
+        ...
+
+    def drop(self) -> None:
+        """Free the copy of a model that is on the device."""
+        ...
+
+
+@runtime_checkable
+class Parkable(Protocol):
+    """A loaded model that can wait in the host's memory when others need the device; None: not on this device."""
+
+    host_copy: HostCopy | None
 
 
 class Family(Protocol):

@@ -20,7 +20,7 @@ from protocol.messages import Payload
 from protocol.options import ScoreOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import checkpoint, labelled, transformer
+from workers.layers import checkpoint, labelled, parking, transformer
 from workers.layers.checkpoint import Checkpoint
 from workers.layers.tokenizing import TextTokenizer
 from workers.weights import files
@@ -135,6 +135,7 @@ class AskedModel:
     def __init__(self, settled: Any, answers: Any, max_tokens: int) -> None:
         self.packed: bool = settled.forward.packed
         self.bytes = transformer.bytes_of(settled.model)
+        self.host_copy = parking.TorchCopy.of(settled.model)
         self._settled = settled
         self._answers = answers  # the head's rows of yes and no, float32
         self._max_tokens = max_tokens

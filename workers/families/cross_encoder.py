@@ -13,7 +13,7 @@ from protocol.messages import Payload
 from protocol.options import ScoreOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import labelled, transformer
+from workers.layers import labelled, parking, transformer
 from workers.layers.pairs import PairTokenizer
 from workers.weights.failures import UNSUPPORTED, load_failed
 
@@ -70,6 +70,7 @@ class CrossEncoder:
     def __init__(self, classifier: Any, max_tokens: int, has_sigmoid: bool) -> None:
         self.packed: bool = classifier.way.packed
         self.bytes: int = classifier.way.bytes
+        self.host_copy = parking.TorchCopy.of(*classifier.way.modules)
         self._classifier = classifier
         self._max_tokens = max_tokens
         self._scores = "0 to 1" if has_sigmoid else "logits"

@@ -4,6 +4,7 @@ Ships because tests and benches need models whose load time, forward time, memor
 Load options (`load:` of the entry), all optional:
 
     load_s          seconds a load takes
+    wake_s          seconds that waking from the host's memory takes, and parking there for the first time
     load_error      message of the error every load raises
     unsupported     message of the typed error every load raises, which callers see
     oom_loads       how many loads in one engine run out of memory before the first that does not
@@ -141,6 +142,26 @@ def _joined(outputs: Sequence[Mapping[str, Any]], parts: Parts) -> dict[str, Any
     return result
 
 
+class FakeCopy:
+    """Takes as long to make as to read, and is not made twice."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self._size = size
+        self._seconds = seconds
+        self._is_there = False
+
+    def park(self) -> int:
+        time.sleep(0.0 if self._is_there else self._seconds)
+        self._is_there = True
+        return self._size
+
+    def wake(self) -> None:
+        time.sleep(self._seconds)
+
+    def drop(self) -> None:
+        self._is_there = False
+
+
 class FakeModel:
     """Sleeps, then answers from the text."""
 
@@ -149,6 +170,7 @@ class FakeModel:
         self._dims = spec.dims.get("dense", DEFAULT_DIMS)
         self.packed: bool = spec.load.get("packed", True)
         self.bytes: int = spec.load.get("bytes", DEFAULT_BYTES)
+        self.host_copy = FakeCopy(self.bytes, spec.load.get("wake_s", 0.0))
         self._weights = np.ones(self.bytes if spec.load.get("holds") else 0, np.uint8)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:

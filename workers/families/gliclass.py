@@ -20,7 +20,7 @@ from protocol.messages import Payload
 from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
-from workers.layers import transformer
+from workers.layers import parking, transformer
 from workers.layers.checkpoint import Checkpoint, read_json, token_limit
 from workers.layers.making import MAKING
 from workers.layers.tokenizing import TextTokenizer
@@ -159,6 +159,7 @@ class Gliclass:
         self._limit = limit
         self._pad = int(model.config.pad_token_id or 0)
         self.bytes = transformer.bytes_of(model)
+        self.host_copy = parking.TorchCopy.of(model)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         """Texts of one length at a time where the model's pooling would count padding as text."""

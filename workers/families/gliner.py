@@ -21,7 +21,7 @@ from protocol.messages import Payload
 from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
-from workers.layers import gliner_folder, transformer
+from workers.layers import gliner_folder, parking, transformer
 from workers.layers.redaction import REDACT, redact
 from workers.layers.windows import Entity, Found, Reach, Window, merge, plan
 from workers.layers.words import Place, WordSizes, split
@@ -172,6 +172,7 @@ class Gliner:
         self._model = model
         self._collator = model.create_collator()
         self.bytes = transformer.bytes_of(model.model)
+        self.host_copy = parking.TorchCopy.of(model.model)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         # Where the model scores the spans that its tokens propose, the library takes proposals from padding too.

@@ -19,7 +19,7 @@ from protocol.messages import Payload
 from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
-from workers.layers import gliner2_schema, transformer
+from workers.layers import gliner2_schema, parking, transformer
 from workers.layers.checkpoint import read_json, token_limit
 from workers.layers.making import MAKING
 from workers.layers.redaction import REDACT, redact
@@ -165,6 +165,7 @@ class Gliner2:
         self._model = model
         self._limit = limit
         self.bytes = transformer.bytes_of(model)
+        self.host_copy = parking.TorchCopy.of(model)
         # The library's own collator answers a text that it cannot prepare with a made-up record.
         model._inference_collator = self._collate
 

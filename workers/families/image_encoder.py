@@ -17,7 +17,7 @@ from protocol.messages import Payload
 from protocol.options import EncodeOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import checkpoint, images, pixels, transformer, vectors
+from workers.layers import checkpoint, images, parking, pixels, transformer, vectors
 from workers.layers.texts import TextReader
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -90,6 +90,7 @@ class ImageEncoder:
         self._model = transformer.read(spec, about.folder, device, unused=())
         self._precision = transformer.dtype_of(self._model)
         self.bytes = transformer.bytes_of(self._model)
+        self.host_copy = parking.TorchCopy.of(self._model)
         self.dims = len(self.forward([{"ids": np.zeros(1, np.int32)}], TEXT)[0]["dense"])
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from protocol.messages import Payload
 from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
-from workers.layers import checkpoint, images, pixels, transformer
+from workers.layers import checkpoint, images, parking, pixels, transformer
 from workers.layers.tokenizing import TextTokenizer
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -94,6 +94,7 @@ class Owl:
         auto = "AutoModelForZeroShotObjectDetection"
         self._model = transformer.read(spec, folder, device, auto=auto, unused=())
         self.bytes = transformer.bytes_of(self._model)
+        self.host_copy = parking.TorchCopy.of(self._model)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         import torch

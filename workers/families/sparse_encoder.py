@@ -16,7 +16,7 @@ from protocol.messages import Payload
 from protocol.options import EncodeOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import transformer
+from workers.layers import parking, transformer
 from workers.layers.sparse import SparseCheckpoint, read_checkpoint
 from workers.layers.texts import TextReader
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -70,13 +70,16 @@ def _check(wanted: EncodeOptions, model: str) -> None:
 class SparseEncoder:
     """The model as loaded. `forward` is called by one thread at a time."""
 
-    def __init__(self, about: SparseCheckpoint, settled: Any, head: Any, size: int, static: np.ndarray | None) -> None:
+    def __init__(
+        self, about: SparseCheckpoint, settled: Any, head: Any, modules: Sequence[Any], static: np.ndarray | None
+    ) -> None:
         self.packed: bool = settled.forward.packed
         self._about = about
         self._settled = settled
         self._head = head
         self._static = static
-        self.bytes = size + (0 if static is None else static.nbytes)
+        self.bytes = transformer.bytes_of(*modules) + (0 if static is None else static.nbytes)
+        self.host_copy = parking.TorchCopy.of(*modules)
         self.dims = self.forward([{"ids": np.zeros(1, np.int32)}], None)[0]["sparse"]["dims"]
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
@@ -155,8 +158,8 @@ def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[fl
         read, about.text.config, about.text.max_tokens, about.text.position_offset, lambda: report(next(steps, 0.8))
     )
     pooled = MaskedHead(heads[0], about.pooling, about.twice)
-    size = transformer.bytes_of(settled.model, heads[0].model)
-    model = SparseEncoder(about, settled, pooled, size, about.read_static(spec.model))
+    modules = settled.model, heads[0].model
+    model = SparseEncoder(about, settled, pooled, modules, about.read_static(spec.model))
     if model.dims != spec.dims.get("sparse", model.dims):
         wrong = f"its entry says {spec.dims['sparse']} dimensions, it gives {model.dims}"
         raise load_failed(spec.model, UNSUPPORTED, wrong)

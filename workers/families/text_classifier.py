@@ -18,7 +18,7 @@ from protocol.messages import Payload
 from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
-from workers.layers import labelled, transformer
+from workers.layers import labelled, parking, transformer
 from workers.layers.labelled import SIGMOID, SOFTMAX, Labelled
 from workers.layers.pairs import PairTokenizer
 from workers.layers.tokenizing import TextTokenizer
@@ -173,6 +173,7 @@ class TextClassifier:
     def __init__(self, classifier: Any, about: Labelled) -> None:
         self.packed: bool = classifier.way.packed
         self.bytes: int = classifier.way.bytes
+        self.host_copy = parking.TorchCopy.of(*classifier.way.modules)
         self._classifier = classifier
         self._about = about
 

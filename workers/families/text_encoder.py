@@ -15,7 +15,7 @@ from protocol.messages import Payload
 from protocol.options import EncodeOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts
-from workers.layers import checkpoint, transformer, vectors
+from workers.layers import checkpoint, parking, transformer, vectors
 from workers.layers.texts import TextReader
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -55,6 +55,7 @@ class TextEncoder:
         self._heads = heads  # Dense modules, as one torch module
         self._precision = precision
         self.bytes = transformer.bytes_of(settled.model, heads)
+        self.host_copy = parking.TorchCopy.of(settled.model, heads)
         self.dims = len(self.forward([{"ids": np.zeros(1, np.int32)}], None)[0]["dense"])
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:

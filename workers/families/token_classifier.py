@@ -21,7 +21,7 @@ from protocol.messages import Payload
 from protocol.options import ExtractOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared, refuse_unread
-from workers.layers import checkpoint, transformer
+from workers.layers import checkpoint, parking, transformer
 from workers.layers.redaction import REDACT, redact
 from workers.layers.tokenizing import TextTokenizer
 from workers.layers.windows import Entity, Found, Reach, Window, merge, plan
@@ -197,6 +197,7 @@ class TokenClassifier:
         self._tagger = tagger
         self.packed: bool = tagger.way.packed
         self.bytes: int = tagger.way.bytes
+        self.host_copy = parking.TorchCopy.of(*tagger.way.modules)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
         tagged = self._tagger.tag([inputs["ids"] for inputs in batch])

@@ -40,7 +40,11 @@ class Way:
     reordered: bool
     why: str | None
     model: Any
-    bytes: int
+    modules: tuple[Any, ...]  # that hold its weights
+
+    @property
+    def bytes(self) -> int:
+        return bytes_of(*self.modules)
 
     def facts(self) -> Mapping[str, Any]:
         return {
@@ -135,14 +139,14 @@ def _ways(
         settled = probe.settle(
             read_encoder, _text_config(about), about.max_tokens, about.position_offset, progress, with_types
         )
-        size = bytes_of(settled.model, heads[0].model)
+        modules = settled.model, heads[0].model
         for make in headed:
             run = make(heads[0], settled.forward)
-            yield Way(run, settled.forward.packed, settled.reordered, settled.why, heads[0].model, size)
+            yield Way(run, settled.forward.packed, settled.reordered, settled.why, heads[0].model, modules)
     except Unequal as refusal:
         reasons.append(str(refusal))
     last = next(fresh, None) or read()
-    yield Way(whole(Whole(last)), False, False, f"the whole model is run: {'; '.join(reasons)}", last, bytes_of(last))
+    yield Way(whole(Whole(last)), False, False, f"the whole model is run: {'; '.join(reasons)}", last, (last,))
 
 
 def _text_config(about: Checkpoint) -> Mapping[str, Any]:
