@@ -75,6 +75,8 @@ class Worker:
     draining: bool
     capacity: int
     used: int
+    host_capacity: int = 0  # of the host's memory, for models that left the device
+    host_used: int = 0
     engines: tuple[str, ...] = ()
     residents: tuple[Resident, ...] = ()
     held: tuple[Backlog, ...] = ()
@@ -210,6 +212,8 @@ def _worker(beat: Mapping[str, Any]) -> Worker:
         draining=beat.get("draining", False),
         capacity=memory.get("capacity", 0),
         used=memory.get("used", 0),
+        host_capacity=memory.get("host_capacity", 0),
+        host_used=memory.get("host_used", 0),
         engines=tuple(f"{engine.get('bundle')} ({engine.get('state')})" for engine in beat.get("engines", ())),
         residents=tuple(sorted(residents, key=lambda resident: (_rank(resident.state), resident.model))),
         held=tuple(_held(name, depth) for name, depth in beat.get("queues", {}).items()),

@@ -42,6 +42,16 @@ def test_a_worker_is_shown_with_its_models_in_bytes(admin_client: Client, beat: 
     assert "1.0 GiB of 4.0 GiB" in text
 
 
+def test_a_model_that_waits_in_the_hosts_memory_is_shown_with_what_is_used_of_it(
+    admin_client: Client, beat: Beat
+) -> None:
+    memory = {"capacity": 4 << 30, "used": 1 << 30, "host_capacity": 8 << 30, "host_used": 3 << 30}
+    beat(memory=memory, models=[resident("org/away", state="parked", in_host=True, wake_s=0.02)])
+    text = page(admin_client)
+    assert "3.0 GiB of 8.0 GiB in the host" in text
+    assert 'data-state="parked"' in text
+
+
 def test_a_load_shows_how_far_it_is(admin_client: Client, beat: Beat) -> None:
     beat(models=[resident(MINILM, state="loading", progress=0.42)])
 
