@@ -208,10 +208,18 @@ async def batch_of_work(front: Front) -> float:
 
     async def caller() -> None:
         for _ in range(25):
-            response = await front.client.post(
-                f"/v1/encode/{QUICK.spec.model}", json={"items": ["a text"]}, headers=front.ours
-            )
-            assert response.status_code == 200, response.text
+            assert await call(front) == 200
 
     await asyncio.gather(*(caller() for _ in range(8)))
     return time.perf_counter() - begun
+
+
+async def call(front: Front) -> int:
+    """Sent again as clients do when a loaded machine could not publish it within a second."""
+    path = f"/v1/encode/{QUICK.spec.model}"
+    for _ in range(5):
+        response = await front.client.post(path, json={"items": ["a text"]}, headers=front.ours)
+        if response.status_code != 503:
+            break
+        await asyncio.sleep(float(response.headers["Retry-After"]))
+    return response.status_code
