@@ -107,6 +107,7 @@ FAMILIES = {
     "causal_reranker": "Rerankers that are language models, asked for yes or no (Qwen3-Reranker, mxbai-rerank-v2).",
     "text_classifier": "Classes that a checkpoint knows, or of any name by inference (zero-shot); prompt guards too.",
     "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
+    "multi_vector": "ColBERT and its kin: a vector per token, MaxSim as a score, MUVERA as one dense vector.",
     "image_encoder": "Texts and images into one space of dense vectors: CLIP and SigLIP.",
     "detector": "Objects of kinds that the caller names, as boxes in images: Grounding DINO.",
     "owl": "Objects of kinds that the caller names, each label looked for by itself: OWLv2.",

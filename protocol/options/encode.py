@@ -26,6 +26,7 @@ class EncodeOptions:
     dimensions: int | None = None  # Matryoshka width
     normalize: bool | None = None  # None: as the checkpoint says
     overflow: str = "truncate"
+    muvera: Mapping[str, int] | None = None  # how a multi-vector model's vectors become the one that `dense` asks for
 
     def to_wire(self) -> dict[str, Any]:
         wire = {name: getattr(self, name) for name in self.__slots__}
@@ -47,12 +48,14 @@ def parse_encode_options(
     """See `reading.read`."""
     fields = reading.read(ENCODE, raw, spec, defaults, paths)
     if "output_types" not in fields and "dense" not in spec.outputs:
-        fields["output_types"] = spec.outputs
+        fields["output_types"] = ("dense",) if fields.get("muvera") is not None else spec.outputs
     return EncodeOptions.from_wire(fields)
 
 
 def _output_types(value: Any, context: Context) -> tuple[str, ...]:
-    offered = tuple(context.defaults.get("output_types", context.spec.outputs))
+    """Of many vectors one can be made, with `muvera`; whether both were asked for is seen where they are made."""
+    own = tuple(context.defaults.get("output_types", context.spec.outputs))
+    offered = (*own, "dense") if "multivector" in context.spec.outputs and "dense" not in own else own
     if not isinstance(value, list | tuple) or not value:
         raise InvalidInput(f"must be a list of outputs, not {shown(value)}")
     for output in value:
@@ -82,6 +85,25 @@ def _dimensions(value: Any, context: Context) -> int | None:
     return value
 
 
+_MUVERA = {"repetitions": (1, 100), "planes": (1, 10), "dims": (16, 65_536)}
+
+
+def _muvera(value: Any, context: Context) -> dict[str, int]:
+    """`{}` or true for the usual shape."""
+    if "multivector" not in context.spec.outputs:
+        raise InvalidInput(f"{context.spec.model!r} gives no vectors by token that could be made one")
+    given = {} if value is True else value
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"must be a map, not {shown(value)}")
+    for name, number in given.items():
+        if name not in _MUVERA:
+            raise InvalidInput(f"has no {reading.shown_key(name)!r}; it has {', '.join(_MUVERA)}")
+        least, most = _MUVERA[name]
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+            raise InvalidInput(f"{name} must be a whole number from {least} to {most}, not {shown(number)}")
+    return dict(given)
+
+
 ENCODE = Vocabulary(
     "encode",
     {
@@ -93,6 +115,7 @@ ENCODE = Vocabulary(
         "dimensions": _dimensions,
         "normalize": reading.flag,
         "overflow": reading.choice(*OVERFLOWS, aliases=OVERFLOW_ALIASES),
+        "muvera": _muvera,
     },
     {"overflow_policy": "overflow"},
 )

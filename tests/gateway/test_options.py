@@ -60,3 +60,28 @@ def test_half_a_surrogate_pair_is_no_text(name: str) -> None:
 def test_wire_form_comes_back() -> None:
     options = parse_encode_options({"dimensions": 4, "is_query": True, "output_dtype": "int8"}, NESTED)
     assert EncodeOptions.from_wire(options.to_wire()) == options
+
+
+@pytest.mark.parametrize(
+    ("raw", "outputs", "muvera"),
+    [
+        ({"muvera": {}}, ("dense",), {}),
+        ({"muvera": True, "output_types": ["multivector"]}, ("multivector",), {}),
+        ({"muvera": {"dims": 512, "planes": 4}, "output_types": ["dense"]}, ("dense",), {"dims": 512, "planes": 4}),
+    ],
+)
+def test_many_vectors_can_be_asked_for_as_one(raw: Any, outputs: Any, muvera: Any) -> None:
+    options = parse_encode_options(raw, MULTI)
+    assert (options.output_types, options.muvera) == (outputs, muvera)
+
+
+@pytest.mark.parametrize("value", [3, "yes", False, {"dims": 0}, {"dims": True}, {"planes": 11}, {"seed": 1}, {5: 1}])
+def test_a_shape_that_cannot_be_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_encode_options({"muvera": value}, MULTI)
+    assert caught.value.param == "options.muvera"
+
+
+def test_a_model_of_one_vector_has_none_to_fold() -> None:
+    with pytest.raises(InvalidInput, match="no vectors by token"):
+        parse_encode_options({"muvera": {}}, FAKE)

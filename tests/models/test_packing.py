@@ -52,6 +52,29 @@ def test_packed_attention_is_each_sequences_own(window: int | None, causal: bool
     assert torch.allclose(found[0], torch.cat(wanted), atol=1e-6)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3, 100])
+def test_tokens_that_are_not_looked_at_look_at_the_others(window: int | None, causal: bool) -> None:
+    lengths, seen = [3, 7, 7, 7], [3, 5, 2, 5]
+    pack = packing.lay_out(lengths, seen)
+    q, k, v = tensors(sum(lengths))
+
+    with packing.packed(pack):
+        found, _ = packing.attend(nn.Module(), q, k, v, None, is_causal=causal, sliding_window=window)
+
+    at = np.cumsum([0, *(lengths[index] for index in pack.order)])
+    assert pack.order.tolist() == [0, 2, 1, 3]
+    for place, index in enumerate(pack.order):
+        own = slice(at[place], at[place + 1])
+        allowed = by_distance(lengths[index], causal, window)
+        assert allowed is not None
+        first = seen[index]
+        wanted = alone(
+            q[:, :, own], k[:, :, own][:, :, :first], v[:, :, own][:, :, :first], attn_mask=allowed[:, :first]
+        )
+        assert torch.allclose(found[0][own].nan_to_num(), wanted.nan_to_num(), atol=1e-6)
+
+
 @pytest.mark.parametrize("asked", [{"softcap": 30.0}, {"position_bias": torch.ones(1)}, {"s_aux": torch.ones(1)}])
 def test_attention_that_wants_more_is_not_packed(asked: dict[str, Any]) -> None:
     with packing.packed(packing.lay_out([4])), pytest.raises(packing.CannotPack):
@@ -67,7 +90,7 @@ def test_equal_lengths_become_neighbours() -> None:
     pack = packing.lay_out([5, 2, 9, 2, 5])
 
     assert pack.order.tolist() == [1, 3, 0, 4, 2]
-    assert pack.runs == (packing.Run(0, 2, 2), packing.Run(4, 2, 5), packing.Run(14, 1, 9))
+    assert pack.runs == (packing.Run(0, 2, 2, 2), packing.Run(4, 2, 5, 5), packing.Run(14, 1, 9, 9))
     assert pack.bounds(torch.device("cpu")).tolist() == [0, 2, 4, 9, 14, 23]
 
 

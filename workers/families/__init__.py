@@ -25,6 +25,7 @@ FAMILIES = {
     "gliner": "workers.families.gliner",
     "gliner2": "workers.families.gliner2",
     "image_encoder": "workers.families.image_encoder",
+    "multi_vector": "workers.families.multi_vector",
     "ocr": "workers.families.ocr",
     "owl": "workers.families.owl",
     "sparse_encoder": "workers.families.sparse_encoder",

@@ -26,7 +26,7 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "ro
 
 _LOAD_OPTIONS = ("pooling", "normalize", "prompts", "instruction_template", "dtype")
 _IGNORED_MODULES = ("Dropout",)
-_ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 FEATURES = "feature-extraction"  # what sentence-transformers calls the task of plain encoders
 UNBOUNDED = 1 << 20  # tokenizers without a limit say 10^30
 
@@ -67,14 +67,19 @@ class Checkpoint:
 
 
 def read(
-    spec: ModelSpec, folder: Path, *, tasks: Sequence[str] = (FEATURES,), own: Collection[str] | None = None
+    spec: ModelSpec,
+    folder: Path,
+    *,
+    tasks: Sequence[str] = (FEATURES,),
+    own: Collection[str] | None = None,
+    options: Collection[str] = (),
 ) -> Checkpoint:
     """Raises ModelLoadFailed, naming the file, for anything it cannot honour.
 
     `tasks` are what the transformer may be made for. A family that does not pool names the modules it reads itself
-    in `own`.
+    in `own`, and what else it reads of the entry's `load:` in `options`.
     """
-    check_options(spec)
+    check_options(spec, options)
     return _Folder(spec, folder, tasks, own).checkpoint()
 
 
@@ -106,11 +111,11 @@ def read_json(model: str, file: Path, default: Any = None) -> Any:
         raise load_failed(model, CORRUPT, f"its file {file.name} is not JSON") from None
 
 
-def check_options(spec: ModelSpec) -> None:
-    """Raises ModelLoadFailed for a `load:` of the entry that means nothing."""
+def check_options(spec: ModelSpec, own: Collection[str] = ()) -> None:
+    """Raises ModelLoadFailed for a `load:` of the entry that means nothing, to this module or to the family's `own`."""
     for name in spec.load:
-        if name not in _LOAD_OPTIONS:
-            known = ", ".join(_LOAD_OPTIONS)
+        if name not in (*_LOAD_OPTIONS, *own):
+            known = ", ".join((*_LOAD_OPTIONS, *own))
             raise load_failed(spec.model, UNSUPPORTED, f"its entry's load.{name} is unknown; there are: {known}")
     for name, allowed in (("pooling", POOLINGS), ("dtype", DTYPES)):
         value = spec.load.get(name)
@@ -197,7 +202,7 @@ class _Folder:
         config = self._json(folder / "config.json", {})
         activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
         plain = config.get("module_input_name", "sentence_embedding") == "sentence_embedding"
-        if activation not in _ACTIVATIONS or config.get("use_residual") or not plain:
+        if activation not in ACTIVATIONS or config.get("use_residual") or not plain:
             raise self._unsupported(f"{folder.name}/config.json", "describes a Dense module of an unknown kind")
         if not (folder / "model.safetensors").is_file():
             raise self._unsupported(f"{folder.name}/model.safetensors", "is missing")

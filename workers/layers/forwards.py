@@ -22,8 +22,15 @@ class States:
 class Forward(Protocol):
     packed: bool
 
-    def run(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> States:
-        """`types` has the token type of every token; None for models that were never taught any."""
+    def run(
+        self,
+        texts: Sequence[np.ndarray],
+        types: Sequence[np.ndarray] | None = None,
+        seen: Sequence[int] | None = None,
+    ) -> States:
+        """`types` has the token type of every token; None for models that were never taught any. `seen` says how many
+        tokens of each text, from its first, are looked at by the others; None: all.
+        """
         ...
 
 
@@ -38,8 +45,13 @@ class Packed:
         self._offset = position_offset
         self._pad = _pad(model)
 
-    def run(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> States:
-        pack = packing.lay_out([len(text) for text in texts])
+    def run(
+        self,
+        texts: Sequence[np.ndarray],
+        types: Sequence[np.ndarray] | None = None,
+        seen: Sequence[int] | None = None,
+    ) -> States:
+        pack = packing.lay_out([len(text) for text in texts], seen)
         ids = _end_to_end(texts, pack)
         places = packing.positions(ids, pack, self._offset, self._pad)
         asked = {"input_ids": ids, "position_ids": places}
@@ -64,13 +76,20 @@ class Padded:
         self._model = model
         self._pad = _pad(model)
 
-    def run(self, texts: Sequence[np.ndarray], types: Sequence[np.ndarray] | None = None) -> States:
+    def run(
+        self,
+        texts: Sequence[np.ndarray],
+        types: Sequence[np.ndarray] | None = None,
+        seen: Sequence[int] | None = None,
+    ) -> States:
         lengths = np.array([len(text) for text in texts])
         asked = padded(texts, types, self._pad, self._model.device)
-        out = self._model(**asked, **_no_cache(self._model))
-        mask = asked["attention_mask"].bool()
-        tokens = out.last_hidden_state
-        return States(tokens.flatten(0, 1) if mask.all() else tokens[mask], lengths, np.arange(len(texts)))
+        real = asked["attention_mask"].bool()
+        if seen is not None:
+            looked = np.arange(lengths.max())[None, :] < np.asarray(seen)[:, None]
+            asked["attention_mask"] = torch.from_numpy(looked.astype(np.int64)).to(real.device)
+        tokens = self._model(**asked, **_no_cache(self._model)).last_hidden_state
+        return States(tokens.flatten(0, 1) if real.all() else tokens[real], lengths, np.arange(len(texts)))
 
 
 class Whole:

@@ -27,19 +27,24 @@ class CannotPack(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours of equal length in a pack; the first begins at token `start`."""
+    """Neighbours of equal length in a pack; the first begins at token `start`, `seen` of each are looked at."""
 
     start: int
     count: int
     length: int
+    seen: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pack:
-    """Where sequences lie in one forward. `order[i]` is the caller's index of the i-th: they are sorted by length."""
+    """Where sequences lie in one forward. `order[i]` is the caller's index of the i-th: they are sorted by length.
+
+    All tokens of a sequence look at its first `seen` ones; mostly that is all of them.
+    """
 
     order: np.ndarray
     lengths: np.ndarray
+    seen: np.ndarray
     runs: tuple[Run, ...]
     masks: dict[tuple[int, int, bool], torch.Tensor] = field(default_factory=dict)
 
@@ -52,20 +57,33 @@ class Pack:
         """Where each sequence begins and the last ends, for kernels of variable length."""
         return torch.tensor([0, *np.cumsum(self.lengths)], dtype=torch.int32, device=device)
 
+    def seen_bounds(self, device: torch.device) -> torch.Tensor:
+        """The same of the tokens that are looked at, were they alone."""
+        return torch.tensor([0, *np.cumsum(self.seen)], dtype=torch.int32, device=device)
+
+    def seen_tokens(self, device: torch.device) -> torch.Tensor | None:
+        """Places of the tokens that are looked at; None if all are."""
+        if (self.seen == self.lengths).all():
+            return None
+        places = np.arange(self.lengths.sum()) - np.repeat(self.starts, self.lengths)
+        return torch.from_numpy(np.flatnonzero(places < np.repeat(self.seen, self.lengths))).to(device)
+
 
 _current: ContextVar[Pack | None] = ContextVar("pack", default=None)
 
 
-def lay_out(lengths: Sequence[int]) -> Pack:
-    """Sort by length, so that equal lengths are neighbours."""
+def lay_out(lengths: Sequence[int], seen: Sequence[int] | None = None) -> Pack:
+    """Sort by length, so that equal lengths are neighbours. `seen` says of how many tokens each is looked at."""
     given = np.asarray(lengths)
-    order = np.argsort(given, kind="stable")
-    ordered = given[order]
+    looked = given if seen is None else np.asarray(seen)
+    both = given * (int(given.max()) + 1) + looked
+    order = np.argsort(both, kind="stable")
     runs, start = [], 0
-    for length, count in zip(*np.unique(ordered, return_counts=True), strict=True):
-        runs.append(Run(start, int(count), int(length)))
-        start += int(count * length)
-    return Pack(order, ordered, tuple(runs))
+    for pair, count in zip(*np.unique(both, return_counts=True), strict=True):
+        length, first = divmod(int(pair), int(given.max()) + 1)
+        runs.append(Run(start, int(count), length, first))
+        start += int(count) * length
+    return Pack(order, given[order], looked[order], tuple(runs))
 
 
 @contextmanager
@@ -137,7 +155,9 @@ def _attend_runs(
         end = run.start + run.count * run.length
         shape = (run.count, run.length)
         q, k, v = (x[run.start : end].view(*shape, *x.shape[1:]).transpose(1, 2) for x in (query, key, value))
-        mask = _window_mask(pack, run.length, window, causal) if window and run.length > window else None
+        if run.seen < run.length:
+            k, v = k[:, :, : run.seen], v[:, :, : run.seen]
+        mask = _mask(pack, run, causal, window)
         out = functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, scale=scaling, is_causal=causal and mask is None
         )
@@ -145,14 +165,19 @@ def _attend_runs(
     return outs[0] if len(outs) == 1 else torch.cat(outs)
 
 
-def _window_mask(pack: Pack, length: int, window: int, causal: bool) -> torch.Tensor:
-    """Who may look at whom: fewer than `window` tokens apart. Made once per forward, for all layers."""
-    wanted = (length, window, causal)
+def _mask(pack: Pack, run: Run, causal: bool, window: int | None) -> torch.Tensor | None:
+    """Who may look at whom: fewer than `window` tokens apart, and nobody ahead if `causal`. None where torch's own
+    attention knows. Made once per forward, for all layers.
+    """
+    window = window if window and run.length > window else None
+    if window is None and not (causal and run.seen < run.length):
+        return None
+    wanted = (run.length, window or run.length, causal)
     if wanted not in pack.masks:
-        at = torch.arange(length)
+        at = torch.arange(run.length)
         apart = at[:, None] - at[None, :]
-        pack.masks[wanted] = (apart >= 0) & (apart < window) if causal else apart.abs() < window
-    return pack.masks[wanted]
+        pack.masks[wanted] = (apart >= 0) & (apart < wanted[1]) if causal else apart.abs() < wanted[1]
+    return pack.masks[wanted][:, : run.seen]
 
 
 def _attend_varlen(
@@ -167,6 +192,11 @@ def _attend_varlen(
     """One call for the whole pack. Written against torch.nn.attention.varlen; not yet run on a GPU."""
     from torch.nn.attention.varlen import varlen_attn
 
+    looked = pack.seen_tokens(query.device)
+    if looked is not None:
+        if causal or window:
+            raise CannotPack("its kernel counts distances from the end, where some tokens are not looked at")
+        key, value = key[looked], value[looked]
     bounds = pack.bounds(query.device)
     longest = int(pack.lengths[-1])
     reach = window - 1 if window else -1
@@ -175,9 +205,9 @@ def _attend_varlen(
         key,
         value,
         bounds,
-        bounds,
+        bounds if looked is None else pack.seen_bounds(query.device),
         longest,
-        longest,
+        longest if looked is None else int(pack.seen.max()),
         scale=scaling,
         window_size=(reach, 0 if causal else reach),
         enable_gqa=query.shape[1] != key.shape[1],

@@ -53,6 +53,21 @@ class TextTokenizer:
         """From now on special tokens that a text spells are text, and order nothing. Not for threads."""
         self._tokenizer.encode_special_tokens = True
 
+    def take_whole(self, spellings: Sequence[str]) -> None:
+        """From now on each of these, or else its first word, is one token if the vocabulary has it. Not for threads.
+
+        A marker like `[unused0]` that was put in as an id in training would be read in pieces otherwise.
+        """
+        for spelling in spellings:
+            known = [name for name in (spelling, spelling.split(None, 1)[0]) if self.id_of(name) is not None]
+            if known and self._tokenizer.encode(known[0], add_special_tokens=False).tokens != known[:1]:
+                self._tokenizer.add_special_tokens([AddedToken(known[0], normalized=False, special=True)])
+
+    def id_of(self, token: str) -> int | None:
+        """None for a token that the vocabulary lacks."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
     def read_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Ids and token types of two texts joined, special tokens included, however many they are."""
         encoding = self._tokenizer.encode(first, second)

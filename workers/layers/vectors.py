@@ -29,6 +29,20 @@ def finish(
     return {"dims": len(cut), "dtype": dtype, "values": values, **scaling}
 
 
+def finish_many(model: str, rows: np.ndarray, *, precision: str, dtype: str) -> dict[str, Any]:
+    """The `multivector` map of a result, from float32 rows (tokens, width). Raises NonFiniteOutput.
+
+    Scaled dtypes are scaled row by row: `values * scale[:, None] + offset[:, None]`. `token_dims` is the width before
+    bits are packed.
+    """
+    if not np.isfinite(rows).all():
+        raise _non_finite(model, precision)
+    values, scaling = (_SCALED_ROWS.get(dtype) or _QUANTISE[dtype])(rows)
+    if values.dtype == np.float16 and not np.isfinite(values).all():
+        raise _non_finite(model, dtype)
+    return {"token_dims": rows.shape[1], "num_tokens": len(rows), "dtype": dtype, "values": values, **scaling}
+
+
 def encoded(model: str, output: Mapping[str, Any], options: Mapping[str, Any], normalize: bool) -> dict[str, Any]:
     """The result map of an item whose raw output is one `dense` vector, computed in `precision`; `normalize` is the
     checkpoint's own word. Raises NonFiniteOutput.
@@ -76,8 +90,24 @@ def _uint8(vector: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
     return np.round((vector - least) / scale).astype(np.uint8), {"scale": scale, "offset": least}
 
 
-def _binary(vector: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-    return np.packbits(vector > 0), {}
+def _binary(vectors: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    return np.packbits(vectors > 0, axis=-1), {}
 
 
+def _int8_rows(rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    scale = np.abs(rows).max(1, initial=0) / 127
+    scale[scale == 0] = 1
+    return np.round(rows / scale[:, None]).astype(np.int8), {"scale": scale, "offset": np.zeros_like(scale)}
+
+
+def _uint8_rows(rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    least = rows.min(1, initial=np.inf)
+    scale = (rows.max(1, initial=-np.inf) - least) / 255
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.round((rows - least[:, None]) / scale[:, None])
+    shares[scale == 0] = 128
+    return shares.astype(np.uint8), {"scale": scale, "offset": least}
+
+
+_SCALED_ROWS = {"int8": _int8_rows, "uint8": _uint8_rows}
 _QUANTISE = {"float32": _float32, "float16": _float16, "int8": _int8, "uint8": _uint8, "binary": _binary}

@@ -1,0 +1,290 @@
+"""Late interaction: one vector for each token of a text, and MaxSim between a query's and a document's.
+
+ColBERT (Khattab and Zaharia, 2020, https://arxiv.org/abs/2004.12832): a score is the sum over the query's tokens of
+each one's best similarity to any token of the document. Queries may be filled up with tokens that look at the query
+and that it does not look at. Rows are what a text has by itself: nothing is padded with vectors of nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import InvalidInput, NonFiniteOutput, ShoalError
+from protocol.messages import Payload
+from protocol.options import EncodeOptions, ScoreOptions
+from protocol.spec import ModelSpec
+from workers.families import Parts, Prepared
+from workers.layers import multivector, muvera, parking, transformer, vectors
+from workers.layers.checkpoint import Checkpoint, read_json
+from workers.layers.multivector import MultiVectorCheckpoint
+from workers.layers.texts import TextReader
+from workers.layers.tokenizing import TextTokenizer
+from workers.weights import files
+from workers.weights.failures import UNSUPPORTED, load_failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """How queries are read, or documents."""
+
+    reader: TextReader
+    is_query: bool
+    skipped: np.ndarray  # ids that get no vector
+    kept_only: np.ndarray  # if any, the only ids that get one
+    filler: int | None = None  # what short queries are filled up with
+
+
+class MultiVectorPreparer:
+    """`key` stays empty: queries, documents and pairs of them share forwards."""
+
+    def __init__(self, spec: ModelSpec, folder: Path) -> None:
+        self._model = spec.model
+        self._about = multivector.read(spec, folder)
+        self._query = self._side(self._about.query, is_query=True)
+        self._document = self._side(self._about.document, is_query=False)
+        self._muvera = muvera.Encodings()
+
+    def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
+        if payload.query is not None:
+            return self._prepare_pairs(payload)
+        wanted = EncodeOptions.from_wire(payload.options)
+        self._check(wanted)
+        return self._read(self._query if wanted.is_query else self._document, payload.items, payload.options)
+
+    def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
+        [output] = outputs
+        if "score" in output:
+            return {"score": self._score(output, ScoreOptions.from_wire(options))}
+        wanted = EncodeOptions.from_wire(options)
+        made: dict[str, Any] = {}
+        if "multivector" in wanted.output_types:
+            made["multivector"] = vectors.finish_many(
+                self._model, output["rows"], precision=output["precision"], dtype=wanted.output_dtype
+            )
+        if "dense" in wanted.output_types:
+            made["dense"] = self._as_one(output, wanted)
+        return made
+
+    def _as_one(self, output: Mapping[str, Any], wanted: EncodeOptions) -> dict[str, Any]:
+        shape = muvera.Shape.from_wire(wanted.muvera or {})
+        return vectors.finish(
+            self._model,
+            self._muvera.encode(output["rows"], shape, is_query=bool(wanted.is_query)),
+            precision=output["precision"],
+            dimensions=None,
+            normalize=bool(wanted.normalize),
+            dtype=wanted.output_dtype,
+        )
+
+    def _score(self, output: Mapping[str, Any], wanted: ScoreOptions) -> float:
+        """The sum of the query's best similarities, or the mean of them from 0 to 1."""
+        total, count = float(output["score"]), int(output["count"])
+        if not np.isfinite(total):
+            raise NonFiniteOutput(f"model {self._model!r} gave a score that is not finite")
+        if wanted.normalize:
+            return (1 + total / count) / 2
+        return total / count if self._about.is_mean else total
+
+    def _check(self, wanted: EncodeOptions) -> None:
+        if "sparse" in wanted.output_types:
+            raise InvalidInput(f"model {self._model!r} gives no sparse vectors", param="options.output_types")
+        if "dense" in wanted.output_types and wanted.muvera is None:
+            wrong = f"model {self._model!r} gives one vector for all tokens only with the option 'muvera'"
+            raise InvalidInput(wrong, param="options.output_types")
+        if wanted.normalize is False and self._about.normalize:
+            wrong = f"model {self._model!r} compares vectors of unit length; they cannot be had otherwise"
+            raise InvalidInput(wrong, param="options.normalize")
+
+    def _read(self, side: _Side, items: list[dict[str, Any]], options: Mapping[str, Any]) -> list[Parts | ShoalError]:
+        read = side.reader.read(Payload(items, {**options, "is_query": side.is_query}))
+        return [found if isinstance(found, ShoalError) else [self._filled(found[0], side)] for found in read]
+
+    def _filled(self, part: Prepared, side: _Side) -> Prepared:
+        ids, seen = part.inputs["ids"], len(part.inputs["ids"])
+        expansion = self._about.expansion
+        if side.filler is not None and expansion is not None and seen < expansion.length:
+            ids = np.pad(ids, (0, expansion.length - seen), constant_values=side.filler)
+            seen = len(ids) if expansion.is_seen else seen
+        inputs = {"ids": ids, "seen": seen, "kept": _kept(ids, side)}
+        return Prepared(inputs, cost=len(ids), tokens=part.tokens, truncated=part.truncated)
+
+    def _prepare_pairs(self, payload: Payload) -> list[Parts | ShoalError]:
+        """Each text with the query; a forward reads a query once, however many of its texts are there."""
+        wanted = ScoreOptions.from_wire(payload.options)
+        if wanted.instruction is not None:
+            raise InvalidInput(f"model {self._model!r} takes no instruction", param="options.instruction")
+        options = {"overflow": wanted.overflow}
+        [query] = self._read(self._query, [payload.query or {}], options)
+        if isinstance(query, ShoalError):
+            raise InvalidInput(query.message, param="query.text")
+        documents = self._read(self._document, payload.items, options)
+        shared = -(-query[0].cost // max(len(documents), 1))
+        pairs: list[Parts | ShoalError] = []
+        counted = query[0].tokens  # once, with the first text that can be read
+        for found in documents:
+            if isinstance(found, ShoalError):
+                pairs.append(found)
+                continue
+            [part] = found
+            inputs = {**part.inputs, "query": query[0].inputs}
+            truncated = part.truncated or query[0].truncated
+            pairs.append([Prepared(inputs, part.cost + shared, part.tokens + counted, truncated=truncated)])
+            counted = 0
+        return pairs
+
+    def _side(self, about: Checkpoint, is_query: bool) -> _Side:
+        reader = TextReader(self._model, about)
+        reader.tokenizer.take_whole(self._about.markers)
+        words = self._about.skipped if ("query" if is_query else "document") in self._about.skips_in else ()
+        return _Side(
+            reader,
+            is_query,
+            _known(reader.tokenizer, words),
+            np.array([] if is_query else self._about.kept_only, np.int32),
+            self._filler(reader.tokenizer) if is_query and self._about.expansion else None,
+        )
+
+    def _filler(self, tokenizer: TextTokenizer) -> int:
+        settings = read_json(self._model, self._about.text.folder / "tokenizer_config.json", {})
+        named = [self._about.expansion and self._about.expansion.token]
+        if named[0] is None:
+            named = [settings.get("mask_token"), "[MASK]", "<mask>", settings.get("eos_token")]
+        spelled = [name["content"] if isinstance(name, dict) else name for name in named if name]
+        found = next((known for name in spelled if (known := tokenizer.id_of(name)) is not None), None)
+        if found is None:
+            wrong = "its tokenizer lacks the token that queries are filled up with"
+            raise load_failed(self._model, UNSUPPORTED, wrong)
+        return found
+
+
+def _known(tokenizer: TextTokenizer, words: Sequence[str]) -> np.ndarray:
+    """Ids of the words that are a token each; the others are as good as words nobody knows."""
+    unknown = tokenizer.id_of(tokenizer.unknown) if tokenizer.unknown else None
+    ids = [tokenizer.id_of(word) for word in words]
+    return np.array(sorted({found for found in ids if found is not None and found != unknown}), np.int32)
+
+
+def _kept(ids: np.ndarray, side: _Side) -> np.ndarray:
+    """Places of the tokens that get a vector, int32."""
+    kept = ~np.isin(ids, side.skipped)
+    if side.kept_only.size:
+        kept &= np.isin(ids, side.kept_only)
+    return np.flatnonzero(kept).astype(np.int32)
+
+
+class MultiVector:
+    """The model as loaded. `forward` is called by one thread at a time."""
+
+    def __init__(self, about: MultiVectorCheckpoint, settled: Any, projections: Any) -> None:
+        self.packed: bool = settled.forward.packed
+        self._about = about
+        self._settled = settled
+        self._projections = projections
+        self._precision = transformer.dtype_of(settled.model)
+        self.bytes = transformer.bytes_of(settled.model, projections)
+        self.host_copy = parking.TorchCopy.of(settled.model, projections)
+        probe = {"ids": np.zeros(1, np.int32), "seen": 1, "kept": np.zeros(1, np.int32)}
+        self.dims = self.forward([probe], None)[0]["rows"].shape[1]
+
+    def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
+        """Rows of a text, float32 (kept tokens, width); for a pair its MaxSim and how many rows its query has."""
+        import torch
+
+        queries: dict[bytes, Mapping[str, Any]] = {}
+        names = [_name(inputs.get("query"), queries) for inputs in batch]
+        with torch.inference_mode():
+            rows = self._rows([*batch, *queries.values()])
+            of_query = dict(zip(queries, rows[len(batch) :], strict=True))
+            return [
+                {"rows": own.cpu().numpy(), "precision": self._precision}
+                if name is None
+                else {"score": _maxsim(of_query[name], own), "count": len(of_query[name])}
+                for own, name in zip(rows, names, strict=False)
+            ]
+
+    def _rows(self, texts: Sequence[Mapping[str, Any]]) -> list[Any]:
+        import torch
+        from torch.nn import functional
+
+        seen = [inputs["seen"] for inputs in texts]
+        whole = all(first == len(inputs["ids"]) for first, inputs in zip(seen, texts, strict=True))
+        states = self._settled.forward.run([inputs["ids"] for inputs in texts], seen=None if whole else seen)
+        tokens = self._projections(states.tokens.float())
+        if self._about.normalize:
+            tokens = functional.normalize(tokens, dim=-1)
+        parts = dict(zip(states.order.tolist(), torch.split(tokens, states.lengths.tolist()), strict=True))
+        return [
+            parts[index][torch.from_numpy(inputs["kept"].astype(np.int64)).to(tokens.device)]
+            for index, inputs in enumerate(texts)
+        ]
+
+    def facts(self) -> Mapping[str, Any]:
+        expansion = self._about.expansion
+        return {
+            "architecture": type(self._settled.model).__name__,
+            "dims": self.dims,
+            "dtype": self._precision,
+            "normalize": self._about.normalize,
+            "max_tokens": self._about.document.max_tokens,
+            "query_tokens": self._about.query.max_tokens,
+            "queries_filled_to": expansion.length if expansion else None,
+            "packed": self.packed,
+            "padded_because": self._settled.why,
+        }
+
+
+def _name(query: Mapping[str, Any] | None, queries: dict[bytes, Mapping[str, Any]]) -> bytes | None:
+    """A query's own bytes, under which it is kept in `queries`."""
+    if query is None:
+        return None
+    name: bytes = query["ids"].tobytes() + int(query["seen"]).to_bytes(4)
+    queries.setdefault(name, query)
+    return name
+
+
+def _maxsim(query: Any, document: Any) -> float:
+    """Zero for a document without vectors."""
+    if not len(document):
+        return 0.0
+    return float((query @ document.T).amax(1).sum())
+
+
+def warm() -> None:
+    import workers.layers.probe  # noqa: F401  # and with it torch and transformers
+
+
+def preparer(spec: ModelSpec, folder: Path | None) -> MultiVectorPreparer:
+    return MultiVectorPreparer(spec, transformer.needed(spec, folder))
+
+
+def estimate_bytes(spec: ModelSpec, folder: Path | None, device: str) -> int:
+    """In the dtype that `load` will use; projections are float32 everywhere."""
+    about = multivector.read(spec, transformer.needed(spec, folder))
+    own = [each.folder for each in about.projections if each.folder != about.text.folder]
+    heads = sum(files.count_numbers(inside) for inside in own)
+    return transformer.estimate_bytes(spec, about.text.folder, device) + heads * 4
+
+
+def load(spec: ModelSpec, folder: Path | None, device: str, report: Callable[[float], None]) -> MultiVector:
+    from workers.layers import probe
+    from workers.layers.projecting import read_projections
+
+    about = multivector.read(spec, transformer.needed(spec, folder))
+    steps = iter((0.5, 0.8))
+    report(0.1)
+    settled = probe.settle(
+        lambda: transformer.read(spec, about.text.folder, device),
+        about.text.config.get("text_config", about.text.config),
+        about.text.max_tokens,
+        about.text.position_offset,
+        lambda: report(next(steps, 0.8)),
+    )
+    model = MultiVector(about, settled, read_projections(spec, about.projections).to(settled.model.device))
+    if model.dims != spec.dims.get("multivector", model.dims):
+        wrong = f"its entry says {spec.dims['multivector']} dimensions, it gives {model.dims}"
+        raise load_failed(spec.model, UNSUPPORTED, wrong)
+    report(1.0)
+    return model
