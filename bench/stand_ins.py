@@ -1,9 +1,11 @@
-"""Checkpoints of five kinds that need no download: MiniLM's own encoder, and heads with random weights on it.
+"""Checkpoints that need no download: MiniLM's own encoder, heads with random weights on it, and small random models.
 
-They have the size and speed of small models of their kind and the right shape of every answer; what they answer means
-nothing until somebody trains the heads. The encoder itself is real.
+Those of the five kinds have the size and speed of small models of their kind. All have the right shape of every answer;
+what they answer means nothing until somebody trains them. The encoder itself is real.
 
-    python -m bench.stand_ins FOLDER      writes those of published models to FOLDER/<org>/<name>, for SHOAL_MODELS
+    python -m bench.stand_ins FOLDER      those of published models, as FOLDER/<org>/<name> for SHOAL_MODELS
+
+Published models whose weights this machine has are left alone; FOLDER/stand-ins.txt names the others, a line each.
 """
 
 import argparse
@@ -18,9 +20,14 @@ from typing import Any
 
 from bench.system import MODEL
 from catalog import loader
+from protocol.errors import ModelLoadFailed
+from protocol.spec import ModelSpec
 from workers import weights
 
 LABELS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
+LIST = "stand-ins.txt"
+
+Maker = Callable[[Path, Path], None]  # MiniLM's folder, the folder to write
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +35,9 @@ class Kind:
     """One kind of model: how its checkpoint is made, what its entry says, what is asked of it."""
 
     name: str
-    make: Callable[[Path, Path], None]
+    make: Maker
     entry: Mapping[str, Any]
     asked: Mapping[str, Any]  # body of a call
-    published: str | None = None  # a model of this kind, which it may stand in for
 
     @property
     def model(self) -> str:
@@ -46,43 +52,59 @@ def make(folder: Path, catalog: Path, data: Path) -> list[Kind]:
     """Write every checkpoint into `folder` and its entry into `catalog`."""
     body = minilm(data)
     for kind in KINDS:
-        place = _write(kind, body, folder / kind.name)
+        place = _write(kind.make, body, folder / kind.name)
         entry = {"id": kind.model, "source": {"folder": str(place)}, **kind.entry}
         (catalog / f"{kind.name}.yaml").write_text(json.dumps(entry))
     return KINDS
 
 
 def write_published(folder: Path, data: Path) -> list[str]:
-    """Checkpoints under the names of the models they stand in for, whose ids are answered."""
+    """Checkpoints under the names of the models they stand in for, whose ids are answered and listed there."""
     body = minilm(data)
-    published = {kind.published: kind for kind in KINDS if kind.published is not None}
-    for model, kind in published.items():
-        _write(kind, body, folder / model)
-    return list(published)
+    missing = [model for model in PUBLISHED if not _is_here(model, data)]
+    for model in missing:
+        _write(PUBLISHED[model], body, folder / model)
+    (folder / LIST).write_text("".join(f"{model}\n" for model in missing))
+    return missing
 
 
-def _write(kind: Kind, body: Path, place: Path) -> Path:
+def _write(maker: Maker, body: Path, place: Path) -> Path:
     """A folder that is there already was written whole."""
     if not place.is_dir():
         draft = place.with_name(f"{place.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        kind.make(body, draft)
+        maker(body, draft)
         draft.rename(place)
     return place
 
 
 def minilm(data: Path) -> Path:
     """The folder of the real encoder."""
-    spec = next(entry.model.spec for entry in loader.load([loader.ENTRIES]) if entry.model.spec.model == MODEL)
-    return weights.resolve(spec, SimpleNamespace(models_folder=None, offline=True, data=data))
+    return weights.resolve(_spec(MODEL), _offline(data))
+
+
+def _is_here(model: str, data: Path) -> bool:
+    try:
+        weights.resolve(_spec(model), _offline(data))
+    except ModelLoadFailed:
+        return False
+    return True
+
+
+def _spec(model: str) -> ModelSpec:
+    return next(entry.model.spec for entry in loader.load([loader.ENTRIES]) if entry.model.spec.model == model)
+
+
+def _offline(data: Path) -> SimpleNamespace:
+    return SimpleNamespace(models_folder=None, offline=True, data=data)
 
 
 def _encoder(body: Path, folder: Path) -> None:
     shutil.copytree(body, folder, dirs_exist_ok=True)
 
 
-def _headed(auto: str, **config: Any) -> Callable[[Path, Path], None]:
+def _headed(auto: str, **config: Any) -> Maker:
     """MiniLM under a head of transformers' own."""
 
     def write(body: Path, folder: Path) -> None:
@@ -111,6 +133,69 @@ def _gliner(body: Path, folder: Path) -> None:
         GLiNER.from_config(config).save_pretrained(folder, safe_serialization=True)
 
 
+def _bge_reranker(body: Path, folder: Path) -> None:
+    from bench import checkpoints as tiny
+
+    tokenizer = tiny.wordpiece(body / "tokenizer.json", 8192, pair="[CLS] $A [SEP] [SEP] $B [SEP]")
+    tiny.classifier(folder, tiny.config("XLMRoberta", tokenizer), tokenizer)
+
+
+def _deberta(*labels: str) -> Maker:
+    def write(body: Path, folder: Path) -> None:
+        from bench import checkpoints as tiny
+
+        tokenizer = tiny.wordpiece(body / "tokenizer.json", 512)
+        relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16}
+        tiny.classifier(folder, tiny.config("DebertaV2", tokenizer, **relative), tokenizer, labels)
+
+    return write
+
+
+def _yes_no_reranker(body: Path, folder: Path) -> None:
+    from bench import checkpoints as tiny
+
+    tiny.yes_no_reranker(folder, limit=32768)
+
+
+def _gliclass(body: Path, folder: Path) -> None:
+    from bench import checkpoints as tiny
+
+    tokenizer = tiny.wordpiece(body / "tokenizer.json", 1024)
+    tiny.gliclass(folder, tiny.config("Bert", tokenizer), tokenizer, prompt_first=True)
+
+
+def _gliner2(body: Path, folder: Path) -> None:
+    from bench import checkpoints as tiny
+
+    tokenizer = tiny.wordpiece(body / "tokenizer.json", 512)
+    encoder = tiny.encoder(folder / "encoder", tiny.config("Bert", tokenizer), tokenizer)
+    tiny.gliner2(folder, encoder)
+    shutil.rmtree(encoder)  # the model holds its config
+
+
+def _grounding_dino(body: Path, folder: Path) -> None:
+    from bench import checkpoints as tiny
+
+    tiny.grounding_dino(folder, tiny.wordpiece(body / "tokenizer.json", 256))
+
+
+_RERANKER = _headed("AutoModelForSequenceClassification", num_labels=1)
+
+# Of a published model → what writes its stand-in
+PUBLISHED: Mapping[str, Maker] = {
+    "cross-encoder/ms-marco-MiniLM-L-6-v2": _RERANKER,
+    "BAAI/bge-reranker-v2-m3": _bge_reranker,
+    "Qwen/Qwen3-Reranker-0.6B": _yes_no_reranker,
+    "BAAI/bge-small-en-v1.5": _encoder,
+    "urchade/gliner_multi-v2.1": _gliner,
+    "fastino/gliner2-base-v1": _gliner2,
+    "fastino/gliner2-large-v1": _gliner2,
+    "knowledgator/gliclass-edge-v3.0": _gliclass,
+    "cross-encoder/nli-deberta-v3-base": _deberta("contradiction", "entailment", "neutral"),
+    "protectai/deberta-v3-base-prompt-injection-v2": _deberta("SAFE", "INJECTION"),
+    "IDEA-Research/grounding-dino-tiny": _grounding_dino,
+}
+
 _TEXTS = [
     {"text": "Ada Lovelace wrote to Charles Babbage in London."},
     {"text": "An invoice of 1,200 EUR is due in May."},
@@ -125,10 +210,9 @@ KINDS = [
     ),
     Kind(
         "reranker",
-        _headed("AutoModelForSequenceClassification", num_labels=1),
+        _RERANKER,
         {"family": "cross_encoder", "primitives": ["score"]},
         {"query": {"text": "What is due?"}, "items": _TEXTS},
-        "cross-encoder/ms-marco-MiniLM-L-6-v2",
     ),
     Kind(
         "sparse",
@@ -141,7 +225,6 @@ KINDS = [
         _gliner,
         {"family": "gliner", "primitives": ["extract"]},
         {"items": _TEXTS, "params": {"labels": ["person", "city"], "options": {"threshold": 0.3}}},
-        "urchade/gliner_multi-v2.1",
     ),
     Kind(
         "tagger",

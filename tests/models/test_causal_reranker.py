@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from bench.checkpoints import yes_no_reranker as checkpoint
 from protocol.errors import InvalidInput, ModelLoadFailed, NonFiniteOutput
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
@@ -17,7 +17,6 @@ from tests.models.contract import Contract
 from workers.families import causal_reranker
 from workers.families.alone import Alone
 
-CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 QUERY = "price of a bus ticket in Northford"
 TEXTS = [
     "Otters.",
@@ -28,27 +27,6 @@ TEXTS = [
 ]
 LONG = "many words " * 200
 LIMIT = 400
-
-
-def checkpoint(folder: Path, tied: bool = True, kind: str = "Qwen3", words: tuple[str, ...] = ("yes", "no")) -> Path:
-    """A chat model whose vocabulary has the answers as tokens of their own."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=CONTROL)
-    tokenizer.train_from_iterator([*words, "query document relevance judge"] * 50, trainer)
-    made = tiny.library.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=CONTROL[0], eos_token=CONTROL[2])
-    made.save_pretrained(folder)
-    shape = {**tiny.SHAPE, "num_key_value_heads": 2, "max_position_embeddings": LIMIT, "tie_word_embeddings": tied}
-    special = {"vocab_size": len(made), "pad_token_id": 0, "eos_token_id": 2}
-    torch.manual_seed(0)
-    config = getattr(tiny.library, f"{kind}Config")(**shape, **special)
-    model = getattr(tiny.library, f"{kind}ForCausalLM")(config)
-    for weights in model.parameters():
-        weights.data *= 6 if weights.dim() > 1 else 1
-    model.save_pretrained(folder)
-    return folder
 
 
 def spec(**load: Any) -> ModelSpec:
@@ -108,7 +86,7 @@ class TestQwen3(AskedContract):
 
     @classmethod
     def make(cls, folder: Path) -> ModelSpec:
-        checkpoint(folder, cls.tied)
+        checkpoint(folder, tied=cls.tied)
         return spec()
 
     @classmethod

@@ -11,6 +11,8 @@ import torch
 from PIL import Image
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from bench import checkpoints
+from bench.checkpoints import QUERIES
 from protocol.errors import InvalidInput
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
@@ -21,7 +23,6 @@ from workers.families.alone import Alone
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", ".", "a", "red", "boat", "cat", "remote", "control"]
 LABELS = ["a cat", "Red boat", "remote control"]
 THRESHOLD = 0.3
-QUERIES = 12
 SIZES = [(20, 20), (24, 20), (20, 26), (30, 22), (34, 22)]
 
 
@@ -47,28 +48,12 @@ def tokenizer() -> Any:
     return tiny.library.PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=256, **special)
 
 
-def write(folder: Path) -> None:
-    torch.manual_seed(0)
-    t = tiny.library
-    swin = {"embed_dim": 8, "depths": [1, 1, 1, 1], "num_heads": [1, 1, 2, 2], "window_size": 4}
-    backbone = t.SwinConfig(image_size=128, patch_size=4, out_features=["stage2", "stage3", "stage4"], **swin)
-    text = t.BertConfig(vocab_size=len(WORDS), **tiny.SHAPE, max_position_embeddings=256)
-    sizes = {"encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "d_model": 32}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_queries": QUERIES}
-    made = t.GroundingDinoForObjectDetection(
-        t.GroundingDinoConfig(backbone_config=backbone, text_config=text, max_text_len=256, **sizes, **heads)
-    )
-    made.save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-    t.GroundingDinoImageProcessorPil(size={"shortest_edge": 128, "longest_edge": 192}).save_pretrained(folder)
-
-
 class TestGroundingDino(ExtractContract):
     tolerance = 1e-4
 
     @classmethod
     def make(cls, folder: Path) -> ModelSpec:
-        write(folder)
+        checkpoints.grounding_dino(folder, tokenizer())
         return ModelSpec("org/dino", "detector", ("extract",), inputs=("image",))
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import transformers
 
+from bench import checkpoints
 from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed, NonFiniteOutput
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
@@ -25,22 +26,9 @@ WORDS = tiny.words(200)
 
 
 def checkpoint(folder: Path, kind: str = "bert", **changes: Any) -> Path:
-    import torch
-    from gliclass import GLiClassModel, GLiClassModelConfig
-
     special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     tokenizer = library.PreTrainedTokenizerFast(tokenizer_object=tiny.word_tokenizer(), model_max_length=128, **special)
-    tokenizer.add_tokens(["<<LABEL>>", "<<SEP>>", "<<EXAMPLE>>"], special_tokens=True)
-    config = GLiClassModelConfig(encoder_config=tiny.config(kind), encoder_model="org/encoder", dropout=0.0, **changes)
-    torch.manual_seed(2)
-    model = GLiClassModel(config)
-    model.resize_token_embeddings(len(tokenizer))
-    for name, weight in model.named_parameters():
-        if "encoder_model" not in name:
-            weight.data *= 3  # so that no two scores are nearly the same
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return checkpoints.gliclass(folder, tiny.config(kind), tokenizer, **changes)
 
 
 def pipeline(folder: Path) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench import checkpoints
 from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
@@ -50,23 +51,7 @@ JSON_SCHEMA = {
 
 
 def checkpoint(folder: Path) -> Path:
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from gliner2.configuration import ExtractorConfig
-        from gliner2.inference.engine import GLiNER2
-
-        encoder = tiny.checkpoint(folder / "encoder", "bert", max_tokens=400)
-        torch.manual_seed(4)
-        config = ExtractorConfig(model_name=str(encoder), max_width=4, counting_layer="count_lstm")
-        model = GLiNER2(config)
-        for name, weight in model.named_parameters():
-            if "encoder" not in name and weight.dim() > 1:
-                weight.data *= 2
-        model.count_pred[-1].bias.data[2] = 9.0  # two instances, whatever the text
-        model.save_pretrained(str(folder))
-    return folder
+    return checkpoints.gliner2(folder, tiny.checkpoint(folder / "encoder", "bert", max_tokens=400))
 
 
 def boundary_checkpoint(folder: Path) -> Path:

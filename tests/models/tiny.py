@@ -10,10 +10,12 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from bench import checkpoints
+from bench.checkpoints import SHAPE
+
 library: Any = transformers  # its types fit its own use of them
 
-WIDTH = 32
-SHAPE = {"hidden_size": WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+WIDTH = SHAPE["hidden_size"]
 VOCABULARY = 320
 
 _BART = {
@@ -92,14 +94,8 @@ _PAIRS = {"bert": "<s> $A </s> $B:1 </s>:1", "roberta": "<s> $A </s> </s> $B </s
 
 def classifier(folder: Path, kind: str = "bert", labels: Sequence[str] = ("relevance",), **settings: Any) -> Path:
     """A sequence classifier with weights large enough for scores to differ; `settings` go into config.json."""
-    torch.manual_seed(0)
-    named = dict(enumerate(labels))
     made = config(kind)
-    made.update({"id2label": named, "label2id": {label: index for index, label in named.items()}, **settings})
-    model = library.AutoModelForSequenceClassification.from_config(made)
-    for weights in model.parameters():
-        weights.data *= 8 if weights.dim() > 1 else 1
-    model.save_pretrained(folder)
+    made.update(settings)
     pair = _PAIRS["roberta" if made.model_type in ("roberta", "xlm-roberta", "bart") else "bert"]
     tokenizer = word_tokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -107,10 +103,10 @@ def classifier(folder: Path, kind: str = "bert", labels: Sequence[str] = ("relev
     )
     special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if kind == "bert" else [])]
-    library.PreTrainedTokenizerFast(
+    whole = library.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_max_length=64, model_input_names=names, **special
-    ).save_pretrained(folder)
-    return folder
+    )
+    return checkpoints.classifier(folder, made, whole, labels)
 
 
 def config(kind: str) -> Any:
