@@ -22,7 +22,7 @@ from bench.system import MODEL
 from catalog import loader
 from protocol.errors import ModelLoadFailed
 from protocol.spec import ModelSpec
-from workers import weights
+from workers.weights.resolve import resolve
 
 LABELS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
 LIST = "stand-ins.txt"
@@ -81,12 +81,12 @@ def _write(maker: Maker, body: Path, place: Path) -> Path:
 
 def minilm(data: Path) -> Path:
     """The folder of the real encoder."""
-    return weights.resolve(_spec(MODEL), _offline(data))
+    return resolve(_spec(MODEL), _offline(data))
 
 
 def _is_here(model: str, data: Path) -> bool:
     try:
-        weights.resolve(_spec(model), _offline(data))
+        resolve(_spec(model), _offline(data))
     except ModelLoadFailed:
         return False
     return True
