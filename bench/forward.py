@@ -20,12 +20,12 @@ from bench import texts
 from catalog import loader
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
-from workers import weights
 from workers.batching import batch_cost
 from workers.families import Prepared, text_encoder
 from workers.layers import checkpoint, linear
 from workers.layers.forwards import Forward, Packed, Padded
 from workers.layers.pooling import pool
+from workers.weights.resolve import resolve
 
 BUDGETS = (256, 512, 1024, 2048, 4096, 8192)
 TARGET_S = 0.25  # the longest that a batch may take on a CPU
@@ -45,7 +45,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     spec = next(entry.model.spec for entry in loader.load([loader.ENTRIES]) if entry.model.spec.model == options.model)
-    folder = weights.resolve(spec, SimpleNamespace(models_folder=None, offline=False, data=options.data))
+    folder = resolve(spec, SimpleNamespace(models_folder=None, offline=False, data=options.data))
     sample = texts.mixed(options.texts)
     preparer = text_encoder.preparer(spec, folder)
     tokens = [item.tokens for item in _prepared(preparer, sample)]

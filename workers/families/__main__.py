@@ -15,8 +15,8 @@ from catalog import loader
 from catalog.snapshot import Snapshot
 from protocol.errors import ShoalError
 from protocol.messages import Payload
-from workers import weights
 from workers.families.alone import Alone
+from workers.weights.resolve import resolve
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def _encode(given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, A
     """What is known of the model, and one result map per text."""
     found = Snapshot(0, tuple(entry.model for entry in loader.load([loader.ENTRIES]))).resolve(given.model)
     spec, options = found.model.spec, dict(found.options)
-    folder = weights.resolve(spec, SimpleNamespace(models_folder=None, offline=False, data=given.data))
+    folder = resolve(spec, SimpleNamespace(models_folder=None, offline=False, data=given.data))
     loaded = Alone(spec, folder, given.device)
     results = loaded.run(Payload([{"text": text} for text in given.texts], options))
     return dict(loaded.model.facts()), results
