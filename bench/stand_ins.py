@@ -60,6 +60,10 @@ def make(folder: Path, catalog: Path, data: Path) -> list[Kind]:
 
 def write_published(folder: Path, data: Path) -> list[str]:
     """Checkpoints under the names of the models they stand in for, whose ids are answered and listed there."""
+    import transformers
+
+    library: Any = transformers
+    library.utils.logging.disable_progress_bar()
     body = minilm(data)
     missing = [model for model in PUBLISHED if not _is_here(model, data)]
     for model in missing:

@@ -3,12 +3,12 @@
     pip install sie-sdk                      (it wants Python 3.12)
     python examples/invoice.py [URL]
 
-Without a hub, `python -m bench.stand_ins FOLDER` writes stand-ins of the reranker and the entity model, and
-`SHOAL_MODELS=FOLDER ./shoal serve` serves them under the same names; what they answer means nothing then.
+docs/examples.md says how to run it without a hub.
 """
 
 import sys
 
+from printed import begin, missing_generate
 from sie_sdk import SIEClient
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -26,6 +26,7 @@ LABELS = ["organization", "date", "amount"]
 
 
 def main(url: str) -> None:
+    begin("Which invoice, and what is in it:", [ENCODER, RERANKER, READER])
     with SIEClient(url) as client:
         question = client.encode(ENCODER, {"text": QUESTION}, is_query=True)["dense"]
         vectors = client.encode(ENCODER, PASSAGES)
@@ -42,6 +43,7 @@ def main(url: str) -> None:
         for entity in found["entities"]:
             print(f"{entity['label']}: {entity['text']!r} at {entity['start']}-{entity['end']}, {entity['score']:.2f}")
         print(f"read from {best['id']}: {len(found['entities'])} entities")
+    missing_generate("The answer in a sentence", f"{QUESTION}\n{best['text']}", max_new_tokens=60)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bench import clients
 from bench.system import Serving
-from tests.clients import sdk
+from examples.needs import SDK, Client
 from tests.conftest import missing
 
 ENTRIES = Path(__file__).with_name("entries")
@@ -28,9 +29,14 @@ def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 @pytest.fixture(scope="session")
 def sdk_python() -> Path:
     """A Python in which the published SDK is installed, kept between sessions."""
+    return client_python(SDK)
+
+
+def client_python(client: Client) -> Path:
+    """A Python with a published client, kept between sessions; skips where it cannot be had."""
     try:
-        return sdk.environment(Path.home() / ".cache" / "shoal-tests")
-    except sdk.NoEnvironment as reason:
+        return clients.environment(Path.home() / ".cache" / "shoal-tests", client.packages, client.oldest)
+    except clients.NoEnvironment as reason:
         if reason.has_python:
             missing(str(reason))
         pytest.skip(str(reason))
