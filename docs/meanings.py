@@ -108,6 +108,7 @@ FAMILIES = {
     "text_classifier": "Classes that a checkpoint knows, or of any name by inference (zero-shot); prompt guards too.",
     "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
     "multi_vector": "ColBERT and its kin: a vector per token, MaxSim as a score, MUVERA as one dense vector.",
+    "m3": "BGE-M3: dense, sparse and by token from one forward; scores weigh all three.",
     "image_encoder": "Texts and images into one space of dense vectors: CLIP and SigLIP.",
     "detector": "Objects of kinds that the caller names, as boxes in images: Grounding DINO.",
     "owl": "Objects of kinds that the caller names, each label looked for by itself: OWLv2.",

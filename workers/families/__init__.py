@@ -26,6 +26,7 @@ FAMILIES = {
     "gliner2": "workers.families.gliner2",
     "image_encoder": "workers.families.image_encoder",
     "multi_vector": "workers.families.multi_vector",
+    "m3": "workers.families.m3",
     "ocr": "workers.families.ocr",
     "owl": "workers.families.owl",
     "sparse_encoder": "workers.families.sparse_encoder",

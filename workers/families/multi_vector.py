@@ -17,7 +17,7 @@ from protocol.messages import Payload
 from protocol.options import EncodeOptions, ScoreOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import multivector, muvera, parking, transformer, vectors
+from workers.layers import interaction, multivector, muvera, parking, transformer, vectors
 from workers.layers.checkpoint import Checkpoint, read_json
 from workers.layers.multivector import MultiVectorCheckpoint
 from workers.layers.texts import TextReader
@@ -112,7 +112,6 @@ class MultiVectorPreparer:
         return Prepared(inputs, cost=len(ids), tokens=part.tokens, truncated=part.truncated)
 
     def _prepare_pairs(self, payload: Payload) -> list[Parts | ShoalError]:
-        """Each text with the query; a forward reads a query once, however many of its texts are there."""
         wanted = ScoreOptions.from_wire(payload.options)
         if wanted.instruction is not None:
             raise InvalidInput(f"model {self._model!r} takes no instruction", param="options.instruction")
@@ -121,19 +120,7 @@ class MultiVectorPreparer:
         if isinstance(query, ShoalError):
             raise InvalidInput(query.message, param="query.text")
         documents = self._read(self._document, payload.items, options)
-        shared = -(-query[0].cost // max(len(documents), 1))
-        pairs: list[Parts | ShoalError] = []
-        counted = query[0].tokens  # once, with the first text that can be read
-        for found in documents:
-            if isinstance(found, ShoalError):
-                pairs.append(found)
-                continue
-            [part] = found
-            inputs = {**part.inputs, "query": query[0].inputs}
-            truncated = part.truncated or query[0].truncated
-            pairs.append([Prepared(inputs, part.cost + shared, part.tokens + counted, truncated=truncated)])
-            counted = 0
-        return pairs
+        return interaction.with_query(query[0], documents)
 
     def _side(self, about: Checkpoint, is_query: bool) -> _Side:
         reader = TextReader(self._model, about)
@@ -193,16 +180,14 @@ class MultiVector:
         """Rows of a text, float32 (kept tokens, width); for a pair its MaxSim and how many rows its query has."""
         import torch
 
-        queries: dict[bytes, Mapping[str, Any]] = {}
-        names = [_name(inputs.get("query"), queries) for inputs in batch]
+        texts, query_of = interaction.with_queries(batch)
         with torch.inference_mode():
-            rows = self._rows([*batch, *queries.values()])
-            of_query = dict(zip(queries, rows[len(batch) :], strict=True))
+            rows = self._rows(texts)
             return [
-                {"rows": own.cpu().numpy(), "precision": self._precision}
-                if name is None
-                else {"score": _maxsim(of_query[name], own), "count": len(of_query[name])}
-                for own, name in zip(rows, names, strict=False)
+                {"rows": rows[index].cpu().numpy(), "precision": self._precision}
+                if query is None
+                else {"score": interaction.maxsim(rows[query], rows[index]), "count": len(rows[query])}
+                for index, query in enumerate(query_of)
             ]
 
     def _rows(self, texts: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -234,22 +219,6 @@ class MultiVector:
             "packed": self.packed,
             "padded_because": self._settled.why,
         }
-
-
-def _name(query: Mapping[str, Any] | None, queries: dict[bytes, Mapping[str, Any]]) -> bytes | None:
-    """A query's own bytes, under which it is kept in `queries`."""
-    if query is None:
-        return None
-    name: bytes = query["ids"].tobytes() + int(query["seen"]).to_bytes(4)
-    queries.setdefault(name, query)
-    return name
-
-
-def _maxsim(query: Any, document: Any) -> float:
-    """Zero for a document without vectors."""
-    if not len(document):
-        return 0.0
-    return float((query @ document.T).amax(1).sum())
 
 
 def warm() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from protocol.errors import InvalidInput, NonFiniteOutput, ShoalError
+from protocol.errors import InvalidInput, ShoalError
 from protocol.messages import Payload
 from protocol.options import EncodeOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import parking, transformer
+from workers.layers import parking, transformer, vectors
 from workers.layers.sparse import SparseCheckpoint, read_checkpoint
 from workers.layers.texts import TextReader
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -45,19 +45,11 @@ class SparsePreparer:
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
         [output] = outputs
-        return {"sparse": sparse_map(self._model, output["sparse"], EncodeOptions.from_wire(options).output_dtype)}
-
-
-def sparse_map(model: str, output: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """The `sparse` map of a result: `dims` is the vocabulary's size, `indices` ascend. Only float16 changes values.
-
-    Raises NonFiniteOutput.
-    """
-    values = output["values"]
-    if not np.isfinite(values).all():
-        raise NonFiniteOutput(f"model {model!r} gave a sparse vector with numbers that are not finite")
-    dtype = dtype if dtype == "float16" else "float32"
-    return {"dims": output["dims"], "dtype": dtype, "indices": output["indices"], "values": values.astype(dtype)}
+        return {
+            "sparse": vectors.finish_sparse(
+                self._model, output["sparse"], EncodeOptions.from_wire(options).output_dtype
+            )
+        }
 
 
 def _check(wanted: EncodeOptions, model: str) -> None:

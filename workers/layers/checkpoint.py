@@ -7,6 +7,7 @@ The entry's `load:` may say what the files do not, or otherwise:
     prompts               name → text put before the input; `query` and `document` are the two that options can ask for
     instruction_template  a query prompt with `{instruction}` in it, for models that take one
     dtype                 of the weights on a GPU (float32, bfloat16, float16); a CPU always computes in float32
+    pickles               files of torch.save in its folder; `workers.weights.pickled` has made safetensors of them
 """
 
 import json
@@ -24,7 +25,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 # config.json's model_type of models that count positions from pad_token_id + 1
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm", "mpnet")
 
-_LOAD_OPTIONS = ("pooling", "normalize", "prompts", "instruction_template", "dtype")
+_LOAD_OPTIONS = ("pooling", "normalize", "prompts", "instruction_template", "dtype", "pickles")
 _IGNORED_MODULES = ("Dropout",)
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 FEATURES = "feature-extraction"  # what sentence-transformers calls the task of plain encoders

@@ -43,6 +43,18 @@ def finish_many(model: str, rows: np.ndarray, *, precision: str, dtype: str) -> 
     return {"token_dims": rows.shape[1], "num_tokens": len(rows), "dtype": dtype, "values": values, **scaling}
 
 
+def finish_sparse(model: str, output: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """The `sparse` map of a result: `dims` is the vocabulary's size, `indices` ascend. Only float16 changes values.
+
+    Raises NonFiniteOutput.
+    """
+    values = output["values"]
+    if not np.isfinite(values).all():
+        raise NonFiniteOutput(f"model {model!r} gave a sparse vector with numbers that are not finite")
+    dtype = dtype if dtype == "float16" else "float32"
+    return {"dims": output["dims"], "dtype": dtype, "indices": output["indices"], "values": values.astype(dtype)}
+
+
 def encoded(model: str, output: Mapping[str, Any], options: Mapping[str, Any], normalize: bool) -> dict[str, Any]:
     """The result map of an item whose raw output is one `dense` vector, computed in `precision`; `normalize` is the
     checkpoint's own word. Raises NonFiniteOutput.

@@ -25,7 +25,7 @@ from tqdm.std import tqdm
 
 from protocol.errors import ModelLoadFailed
 from protocol.spec import ModelSpec, Source
-from workers.weights import files
+from workers.weights import files, pickled
 from workers.weights.failures import DISK, GATED, NETWORK, NOT_FOUND, load_failed
 from workers.weights.once import alone
 
@@ -37,7 +37,8 @@ constants.HF_HUB_DISABLE_TELEMETRY = True
 # Downloads of this process; more would share the same line.
 _AT_ONCE = threading.BoundedSemaphore(4)
 
-# Weights as safetensors, what describes them and the tokenizer; never pickles. Code only where it was approved.
+# Weights as safetensors, what describes them and the tokenizer; pickles only where an entry names them, to be
+# converted. Code only where it was approved.
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
 _TOKENIZER = ["*.json", "*.txt", "*.model"]
 _UNWANTED = ["onnx/*", "openvino/*", "*.onnx*", "original/*", "gguf/*"]
@@ -56,7 +57,7 @@ def cached(spec: ModelSpec) -> Path | str:
             f"the Hugging Face cache ({', '.join(dropped)} of {_at_revision(spec)} was damaged, and is dropped from it)"
         )
     weights = [*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]
-    if not weights or not any((folder / name).is_file() for name in files.CONFIGS):
+    if not (weights or pickled.are_there(spec, folder)) or not any((folder / name).is_file() for name in files.CONFIGS):
         return f"the Hugging Face cache (only part of {_at_revision(spec)} is in it)"
     return folder
 
@@ -134,7 +135,7 @@ def _snapshot(spec: ModelSpec, **options: Any) -> Any:
     return huggingface_hub.snapshot_download(
         str(spec.source.repo),
         revision=spec.source.revision,
-        allow_patterns=[*_WANTED, "*.py"] if spec.remote_code else _WANTED,
+        allow_patterns=[*_WANTED, *pickled.named(spec), *(["*.py"] if spec.remote_code else [])],
         ignore_patterns=_UNWANTED,
         cache_dir=constants.HF_HUB_CACHE,
         **options,

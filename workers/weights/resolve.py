@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from protocol.spec import ModelSpec
-from workers.weights import files, hub, packages
+from workers.weights import files, hub, packages, pickled
 from workers.weights.failures import NOT_FOUND, load_failed
 
 log = logging.getLogger("shoal.weights")
@@ -47,6 +47,7 @@ def resolve(spec: ModelSpec, config: Config, progress: Progress = lambda share: 
     for look in places:
         found = look()
         if isinstance(found, Path):
+            found = pickled.converted(spec, found, config.data / "weights")
             files.check(spec.model, found)
             hub.fetch_tokenizers(spec, config.offline)
             log.info("files found", extra={"model": spec.model, "folder": str(found)})
