@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from catalog import reading
+from catalog import bundles, reading
 from catalog.reading import WrongValue, mapping, one_of, record, several
 from catalog.snapshot import DEFAULT_PROFILE, Model
 from protocol.errors import InvalidInput
@@ -137,7 +137,7 @@ def _read_options(options: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]
 def _check_together(entry: Mapping[str, Any]) -> None:
     """What no key can get wrong alone."""
     problems: list[tuple[str, str]] = []
-    for check in (_check_outputs, _check_source, _check_names):
+    for check in (_check_outputs, _check_source, _check_names, _check_bundle):
         check(entry, lambda place, what: problems.append((place, what)))
     if problems:
         raise WrongValue(problems)
@@ -175,3 +175,9 @@ def _check_names(entry: Mapping[str, Any], complain: Complain) -> None:
         complain("primitives", f"names at least one of {', '.join(PRIMITIVES)}")
     if entry["id"] in entry.get("aliases", ()):
         complain("aliases", f"{entry['id']!r} is the id itself")
+
+
+def _check_bundle(entry: Mapping[str, Any], complain: Complain) -> None:
+    name, known = entry.get("bundle", bundles.BASE), bundles.known()
+    if name not in known:
+        complain("bundle", f"there is no bundle {name!r}; there are: {', '.join(known)}")

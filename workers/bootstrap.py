@@ -64,6 +64,7 @@ def worker_config() -> WorkerConfig:
         hang_s=settings.SHOAL_HANG_S,
         load_hang_s=settings.SHOAL_LOAD_HANG_S,
         models_folder=settings.SHOAL_MODELS,
+        bundles_folder=settings.SHOAL_BUNDLES,
         offline=settings.SHOAL_OFFLINE,
         threads=devices.cpu_count(),
         **gpu,

@@ -16,6 +16,7 @@ class WorkerConfig:
     memory_bytes: int = 8 << 30  # what models may take on the device, all engines together
     host_bytes: int = 0  # host memory for models that left the device; 0: they are loaded from their files again
     models_folder: Path | None = None  # operator's weights, <folder>/<org>/<name>
+    bundles_folder: Path | None = None  # environments of bundles; None: `bundles` in `data`
     offline: bool = False  # never touch the network
     threads: int = 2  # for forwards on a CPU
     budget: int = 4096  # cost per batch where the catalog names none and nothing is learned yet

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from workers import bundles
 from workers.config import WorkerConfig
 from workers.engine import pipe
 
@@ -40,26 +41,37 @@ class Engine(Protocol):
 
 
 class EngineProcess:
-    """One running engine. Owned by the dispatcher thread; nothing here blocks."""
+    """One running engine, in its bundle's environment. Owned by the dispatcher thread; nothing here blocks."""
 
     def __init__(self, config: WorkerConfig, bundle: str, selector: selectors.BaseSelector) -> None:
+        """Raises Unusable when the bundle is not there, or no process can be had."""
         self.bundle = bundle
+        python = bundles.interpreter(bundle, config)
         self._selector = selector
         self._sock, child = socket.socketpair()
         self._sock.setblocking(False)
         self._incoming = pipe.FrameBuffer()
         self._outgoing = bytearray()
         with child:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "workers.engine", str(child.fileno()), config.device],
+            self._process = self._start(python, child, config)
+        selector.register(self._sock, selectors.EVENT_READ, self)
+        log.info("engine started", extra={"bundle": bundle, "pid": self.pid})
+
+    def _start(self, python: Path, child: socket.socket, config: WorkerConfig) -> "subprocess.Popen[bytes]":
+        try:
+            return subprocess.Popen(
+                [python, "-m", "workers.engine", str(child.fileno()), config.device],
                 cwd=_REPOSITORY,
-                env=_environment(config),
+                env=_environment(config, self.bundle, python),
                 pass_fds=[child.fileno()],
                 start_new_session=True,  # signals to the worker's group must not reach a running forward
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
-        selector.register(self._sock, selectors.EVENT_READ, self)
-        log.info("engine started", extra={"bundle": bundle, "pid": self.pid})
+        except OSError as error:
+            self._sock.close()
+            raise bundles.Unusable(
+                f"no engine of its bundle {self.bundle!r} could be started: {error.strerror}"
+            ) from error
 
     @property
     def pid(self) -> int:
@@ -118,8 +130,8 @@ def describe_exit(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def _environment(config: WorkerConfig) -> dict[str, str]:
-    return {
+def _environment(config: WorkerConfig, bundle: str, python: Path) -> dict[str, str]:
+    environment = {
         **os.environ,
         # With other busy processes on the cores, OpenMP's spinning default makes the same forward 5-10 times slower.
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -127,6 +139,12 @@ def _environment(config: WorkerConfig) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # the worker resolves files; an engine never downloads
     }
+    if python == Path(sys.executable):
+        return environment
+    # Two releases of transformers do not share where they keep the code of checkpoints, and would meet half-made files.
+    environment["HF_MODULES_CACHE"] = str(config.data / "modules" / bundle)
+    # These lead to the base's packages before the bundle's own.
+    return {name: value for name, value in environment.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
 def _die_with_parent() -> None:

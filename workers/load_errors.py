@@ -23,3 +23,11 @@ def load_failed(spec: ModelSpec, kind: str) -> ModelLoadFailed:
         f"model {spec.model!r} could not be loaded: {reason}",
         extra={"error_class": error_class, "permanent": False},
     )
+
+
+def bundle_unusable(spec: ModelSpec, reason: Exception) -> ModelLoadFailed:
+    """`reason` is a sentence for callers: which command makes the bundle usable."""
+    return ModelLoadFailed(
+        f"model {spec.model!r} could not be loaded: {reason}",
+        extra={"error_class": "BUNDLE", "permanent": True},
+    )

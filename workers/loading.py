@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from catalog.snapshot import Model
 from protocol import errors
 from protocol.errors import ShoalError
+from workers.bundles import Unusable
 from workers.engine.pipe import Unsendable
 from workers.evictions import ON_DEVICE
-from workers.load_errors import load_failed, too_large
+from workers.load_errors import bundle_unusable, load_failed, too_large
 from workers.prepare import Files
 from workers.served import ServedModel, State
 
@@ -167,6 +168,9 @@ class Loading:
         except Unsendable:
             self._ledger.release(model.spec.digest)
             self._fail(model, load_failed(model.spec, "spec"))
+        except Unusable as reason:
+            self._ledger.release(model.spec.digest)
+            self._fail(model, bundle_unusable(model.spec, reason))
 
     # -- what engines say --------------------------------------------------------------------------------------
 

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 from protocol.errors import InferenceError, InvalidInput, ModelLoadFailed, ShoalError
 from protocol.messages import Payload
 from protocol.spec import ModelSpec, Source
+from workers import bundles
 from workers.config import WorkerConfig
 from workers.deliveries import Delivery
 from workers.families import Parts, Preparer, family
 from workers.jobs import at_item
+from workers.load_errors import bundle_unusable
 from workers.weights.resolve import resolve
 
 log = logging.getLogger("shoal.prepare")
@@ -76,6 +78,7 @@ class Preparation:
 
     def _find(self, spec: ModelSpec, progress: Callable[[float], None]) -> Files | ShoalError:
         try:
+            bundles.interpreter(spec.bundle, self._config)  # before anything is fetched, or anybody makes room
             folder = None
             if spec.source != Source():
                 folder = resolve(spec, self._config, progress)
@@ -83,6 +86,8 @@ class Preparation:
             return Files(folder, code.preparer(spec, folder), code.estimate_bytes(spec, folder, self._config.device))
         except ShoalError as error:
             return error
+        except bundles.Unusable as reason:
+            return bundle_unusable(spec, reason)
         except Exception:  # a checkpoint's files may break the libraries that read them in any way
             log.exception("files unusable", extra={"model": spec.model})
             return ModelLoadFailed(f"the files of model {spec.model!r} could not be read; the worker's log says why")

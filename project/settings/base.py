@@ -16,6 +16,7 @@ SHOAL_DATA: Path = env.folder("SHOAL_DATA", None) or BASE_DIR / ".shoal"
 SHOAL_REDIS_URL = env.url("SHOAL_REDIS_URL", "redis://127.0.0.1:6379/0", links.REDIS_SCHEMES)
 SHOAL_BROKER_URL = env.url("SHOAL_BROKER_URL", SHOAL_REDIS_URL, (*links.REDIS_SCHEMES, "amqp", "amqps"))
 SHOAL_MODELS = env.folder("SHOAL_MODELS", None)
+SHOAL_BUNDLES: Path = env.folder("SHOAL_BUNDLES", None) or SHOAL_DATA / "bundles"
 SHOAL_CATALOG = env.folder("SHOAL_CATALOG", None)
 SHOAL_OFFLINE = env.flag("SHOAL_OFFLINE", False)
 

@@ -60,7 +60,7 @@ def test_an_entry_becomes_a_model(folder: Path, write: Write) -> None:
         budget=4096,
         max_items=64,
         pool="gpu-a",
-        bundle="transformers5",
+        bundle="transformers4",
         pinned=True,
         aliases=["short"],
         description="A model.",
@@ -75,7 +75,7 @@ def test_an_entry_becomes_a_model(folder: Path, write: Write) -> None:
     assert (spec.dims, spec.matryoshka, spec.max_tokens) == ({"dense": 384}, (64, 384), 256)
     assert (spec.source.repo, spec.source.revision, spec.source.package) == ("org/weights", COMMIT, "weights")
     assert (spec.load, spec.budget, spec.max_items) == ({"dtype": "float16"}, 4096, 64)
-    assert (spec.pool, spec.bundle) == ("gpu-a", "transformers5")
+    assert (spec.pool, spec.bundle) == ("gpu-a", "transformers4")
     assert (entry.model.pinned, entry.model.aliases, entry.model.description) == (True, ("short",), "A model.")
     assert entry.model.profiles == {"default": {}, "query": {"is_query": True}}
 
@@ -116,6 +116,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("too wide", {"dims": {"dense": 8}, "matryoshka": [16]}, "matryoshka: 16 is wider than dims.dense, 8"),
     ("no width", {"matryoshka": [16]}, "matryoshka: needs dims.dense, the width that it shortens"),
     ("own alias", {"aliases": ["org/model"]}, "aliases: 'org/model' is the id itself"),
+    ("no such bundle", {"bundle": "transformers3"}, "bundle: there is no bundle 'transformers3'; there are: base, docu"),
     ("code of a branch", {"remote_code": True, "source": {"repo": "a/b", "revision": "main"}}, "remote_code: code is"),
     ("code of no revision", {"remote_code": True}, "remote_code: code is approved by revision"),
     (

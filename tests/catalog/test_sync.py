@@ -30,13 +30,13 @@ def only() -> RegisteredModel:
 
 
 def test_new_files_become_models(folder: Path, write: Write) -> None:
-    write(aliases=["short"], description="A model.", bundle="other")
+    write(aliases=["short"], description="A model.", bundle="documents")
 
     outcome = synced(folder)
 
     row = only()
     assert outcome.added == ["org/model"]
-    assert (row.name, row.family, row.bundle, row.primitives) == ("org/model", "fake", "other", ["encode"])
+    assert (row.name, row.family, row.bundle, row.primitives) == ("org/model", "fake", "documents", ["encode"])
     assert (row.aliases, row.description, row.source) == (["short"], "A model.", "file")
     assert row.is_served
 

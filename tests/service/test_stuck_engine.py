@@ -21,7 +21,7 @@ def in_bundle(bundle: str, name: str, **load: Any) -> Model:
 @pytest.mark.timeout(180)
 def test_a_stuck_forward_stops_neither_a_resident_nor_a_cold_model(redis_fleet: Fleet, redis_gateway: Gateway) -> None:
     wedged, mate = in_bundle("base", "org/wedged"), in_bundle("base", "org/mate")
-    resident, cold = in_bundle("other", "org/resident"), in_bundle("other", "org/cold", load_s=0.2)
+    resident, cold = in_bundle("documents", "org/resident"), in_bundle("documents", "org/cold", load_s=0.2)
     redis_gateway.serve(wedged, mate, resident, cold)
     worker = redis_fleet.start(SHOAL_HANG_S=HANG_S)
     redis_gateway.collect([redis_gateway.send(model) for model in (wedged, mate, resident)])
