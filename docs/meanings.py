@@ -112,7 +112,7 @@ FAMILIES = {
     "multi_vector": "ColBERT and its kin: a vector per token, MaxSim as a score, MUVERA as one dense vector.",
     "image_encoder": "Texts and images into one space of dense vectors: CLIP and SigLIP.",
     "detector": "Objects of kinds that the caller names, as boxes in images: Grounding DINO.",
-    "florence": "Captions, lines of text, objects, phrases and outlines in images, each asked for as a task: Florence-2.",
+    "florence": "Captions, lines of text, objects, phrases, outlines in images, each asked for as a task: Florence-2.",
     "owl": "Objects of kinds that the caller names, each label looked for by itself: OWLv2.",
     "ocr": "Lines of text in images and PDF pages: RapidOCR, whose weights come with its package; on the CPU.",
     "docling": "Documents as Markdown: office files, HTML, CSV, PDFs by text layer, OCR or layout models.",

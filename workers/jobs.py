@@ -103,7 +103,7 @@ class Job:
                 raise outcome
             parts = self.prepared[index]
             assert self.preparer is not None and not isinstance(parts, ShoalError)
-            return {**self.preparer.finish(outcome, parts, self.options), **counted(parts)}
+            return {**counted(parts), **self.preparer.finish(outcome, parts, self.options)}
         except ShoalError as error:
             return {"error": at_item(error, index).to_wire()}
         except Exception:  # post-processing runs library code; its failure is this item's alone

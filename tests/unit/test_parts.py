@@ -2,17 +2,21 @@
 
 import itertools
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalog.snapshot import Model
+from protocol.errors import ShoalError
 from protocol.messages import Payload, Request
 from protocol.replies import Reply
 from protocol.spec import ModelSpec
-from tests.unit.workers_doubles import RecordingOutbox, start_dispatcher
+from tests.unit.workers_doubles import RecordingOutbox, delivery, fake_model, start_dispatcher
 from workers.deliveries import Delivery
+from workers.families import Parts, Prepared
+from workers.jobs import Job
 
 WINDOW = 4  # words
 _ids = itertools.count(1)
@@ -114,3 +118,22 @@ def test_pairs_are_scored_each_with_the_query(tmp_path: Path) -> None:
     assert reply.results is not None
     assert [result["score"] for result in reply.results] == [1.0, 0.0]
     assert [result["tokens"] for result in reply.results] == [4, 3]
+
+
+class CutsShort:
+    """A preparer whose model wrote less than it had to say."""
+
+    def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
+        return [[Prepared({}, cost=1, tokens=3)] for _ in payload.items]
+
+    def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"data": {"text": "once"}, "truncated": True}
+
+
+def test_an_answer_that_was_cut_short_says_so_though_its_item_was_read_whole() -> None:
+    preparer, payload = CutsShort(), Payload([{"text": "tell me"}])
+    job = Job([delivery(fake_model("org/a"), "text")], arrival=0.0, expires=60.0, preparer=preparer)
+    job.expect(preparer.prepare(payload), {})
+    job.put(0, 0, {})
+
+    assert job.reply("worker").results == [{"data": {"text": "once"}, "tokens": 3, "truncated": True}]

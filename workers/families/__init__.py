@@ -21,12 +21,13 @@ FAMILIES = {
     "detector": "workers.families.detector",
     "docling": "workers.families.docling",
     "fake": "workers.families.fake",
+    "florence": "workers.families.florence",
     "gliclass": "workers.families.gliclass",
     "gliner": "workers.families.gliner",
     "gliner2": "workers.families.gliner2",
     "image_encoder": "workers.families.image_encoder",
-    "multi_vector": "workers.families.multi_vector",
     "m3": "workers.families.m3",
+    "multi_vector": "workers.families.multi_vector",
     "ocr": "workers.families.ocr",
     "owl": "workers.families.owl",
     "sparse_encoder": "workers.families.sparse_encoder",
@@ -73,7 +74,8 @@ class Preparer(Protocol):
         """Shape one item's raw outputs, one per part, into its result map: join, truncate, normalise. NumPy only.
 
         To encode: `dense`, `sparse`, `multivector`. To score: `score`, a float. To extract: any of `entities`,
-        `relations`, `classifications`, `objects`, `data`. What was read is counted by the worker from the parts.
+        `relations`, `classifications`, `objects`, `data`, and `truncated` where the answer itself was cut short. What
+        was read is counted by the worker from the parts.
         Raises ShoalError (NonFiniteOutput) when the outputs must not be given to a caller.
         """
         ...

@@ -52,6 +52,6 @@ class Alone:
             if isinstance(parts, ShoalError):
                 raise parts
             own = [next(outputs) for _ in parts]
-            return {**self.preparer.finish(own, parts, payload.options), **counted(parts)}
+            return {**counted(parts), **self.preparer.finish(own, parts, payload.options)}
         except ShoalError as error:
             return {"error": at_item(error, index).to_wire()}

@@ -49,6 +49,11 @@ class TextTokenizer:
         """Ids of each text without special tokens, however many they are."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def spell(self, ids: Sequence[int]) -> str:
+        """The text that ids of the vocabulary stand for, special tokens as they are written."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text
+
     def take_literally(self) -> None:
         """From now on special tokens that a text spells are text, and order nothing. Not for threads."""
         self._tokenizer.encode_special_tokens = True
