@@ -1,0 +1,88 @@
+"""Log-mel spectrograms as Whisper's feature extractor makes them, in NumPy: no torch, no transformers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workers.layers.checkpoint import read_json
+from workers.weights.failures import UNSUPPORTED, load_failed
+
+_FILE = "preprocessor_config.json"
+_HIGHEST_HZ = 8000.0
+_LEAST_POWER = 1e-10
+_RANGE = 8.0  # powers of ten below the loudest; what is quieter counts as that
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MelRecipe:
+    """How one checkpoint wants its windows of sound."""
+
+    rate: int  # Hz
+    seconds: int  # of a window
+    hop: int  # samples from frame to frame
+    width: int  # samples of a frame
+    filters: np.ndarray  # (bins, frequencies)
+
+    @property
+    def bins(self) -> int:
+        return len(self.filters)
+
+    @property
+    def samples(self) -> int:
+        """Of a whole window."""
+        return self.rate * self.seconds
+
+    @property
+    def frames(self) -> int:
+        return self.samples // self.hop
+
+    def apply(self, samples: np.ndarray) -> np.ndarray:
+        """(bins, frames), float32, of at most one window of samples; silence fills it up."""
+        filled = np.zeros(self.samples, np.float32)
+        filled[: len(samples)] = samples
+        edged = np.pad(filled, self.width // 2, mode="reflect")
+        frames = np.lib.stride_tricks.sliding_window_view(edged, self.width)[:: self.hop][: self.frames]
+        window = np.hanning(self.width + 1)[:-1].astype(np.float32)
+        power = np.abs(np.fft.rfft(frames * window, axis=1)) ** 2
+        logs = np.log10(np.maximum(self.filters @ power.T.astype(np.float32), _LEAST_POWER))
+        scaled: np.ndarray = (np.maximum(logs, logs.max() - _RANGE) + 4) / 4
+        return scaled.astype(np.float32)
+
+
+def read(model: str, folder: Path) -> MelRecipe:
+    """Raises ModelLoadFailed for a checkpoint without the file, or one that wants what is not done here."""
+    config: dict[str, Any] | None = read_json(model, folder / _FILE)
+    if config is None:
+        raise load_failed(model, UNSUPPORTED, f"its file {_FILE} is missing")
+    for name in ("dither", "do_normalize", "padding_value"):
+        if config.get(name):
+            raise load_failed(model, UNSUPPORTED, f"its file {_FILE} asks for {name}, which is not done")
+    rate, width = int(config.get("sampling_rate", 16_000)), int(config.get("n_fft", 400))
+    return MelRecipe(
+        rate=rate,
+        seconds=int(config.get("chunk_length", 30)),
+        hop=int(config.get("hop_length", 160)),
+        width=width,
+        filters=filters(int(config.get("feature_size", 80)), width, rate),
+    )
+
+
+def filters(bins: int, width: int, rate: int) -> np.ndarray:
+    """Slaney's triangles, each of one area: (bins, width // 2 + 1), float32."""
+    edges = _hertz(np.linspace(_mels(0.0), _mels(_HIGHEST_HZ), bins + 2))
+    lower, middle, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    found = np.linspace(0, rate // 2, width // 2 + 1)[None]
+    rising, falling = (found - lower) / (middle - lower), (upper - found) / (upper - middle)
+    triangles: np.ndarray = np.maximum(0, np.minimum(rising, falling)) * 2 / (upper - lower)
+    return triangles.astype(np.float32)
+
+
+def _mels(hertz: float) -> float:
+    """Even steps up to 1000 Hz, a logarithm above."""
+    return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * np.log(hertz / 1000) / np.log(6.4)
+
+
+def _hertz(mels: np.ndarray) -> np.ndarray:
+    return np.where(mels < 15, mels * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (mels - 15)))
