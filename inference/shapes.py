@@ -35,12 +35,25 @@ class ItemSchema(fields.Serializer[Any]):
     document = ImageSchema(required=False)
 
 
+class ChunkSchema(fields.Serializer[Any]):
+    tokens = fields.IntegerField(required=False, min_value=16)
+    overlap = fields.IntegerField(required=False, min_value=0)
+
+
+class MuveraSchema(fields.Serializer[Any]):
+    repetitions = fields.IntegerField(required=False, min_value=1)
+    planes = fields.IntegerField(required=False, min_value=1)
+    dims = fields.IntegerField(required=False, min_value=16)
+
+
 class EncodeOptionsSchema(fields.Serializer[Any]):
     is_query = fields.BooleanField(required=False, allow_null=True)
     prompt = fields.CharField(required=False, allow_null=True, allow_blank=True)
     dimensions = fields.IntegerField(required=False, allow_null=True, min_value=1)
     normalize = fields.BooleanField(required=False, allow_null=True)
     overflow = fields.ChoiceField(OVERFLOWS, required=False, allow_null=True)
+    chunk = ChunkSchema(required=False, allow_null=True, help_text="A vector for each stretch of a long text.")
+    muvera = MuveraSchema(required=False, allow_null=True, help_text="One dense vector of many.")
     profile = fields.CharField(required=False, allow_null=True)
 
 
@@ -64,9 +77,37 @@ class DenseSchema(fields.Serializer[Any]):
     offset = fields.FloatField(required=False)
 
 
-class EncodedItemSchema(fields.Serializer[Any]):
-    id = fields.CharField(required=False)
+class SparseSchema(fields.Serializer[Any]):
+    dims = fields.IntegerField()
+    dtype = fields.CharField()
+    indices = fields.ListField(child=fields.IntegerField())
+    values = fields.ListField(child=fields.FloatField())
+
+
+class MultiVectorSchema(fields.Serializer[Any]):
+    token_dims = fields.IntegerField()
+    num_tokens = fields.IntegerField()
+    dtype = fields.CharField()
+    values = fields.ListField(child=fields.ListField(child=fields.FloatField()))
+    scale = fields.ListField(child=fields.FloatField(), required=False, help_text="One for each row.")
+    offset = fields.ListField(child=fields.FloatField(), required=False)
+
+
+class VectorsSchema(fields.Serializer[Any]):
     dense = DenseSchema(required=False)
+    sparse = SparseSchema(required=False)
+    multivector = MultiVectorSchema(required=False)
+
+
+class EncodedChunkSchema(VectorsSchema):
+    start = fields.IntegerField(help_text="Its first character.")
+    end = fields.IntegerField(help_text="The character behind its last.")
+
+
+class EncodedItemSchema(VectorsSchema):
+    id = fields.CharField(required=False)
+    truncated = fields.BooleanField(required=False)
+    chunks = EncodedChunkSchema(many=True, required=False)
 
 
 class UsageSchema(fields.Serializer[Any]):

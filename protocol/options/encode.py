@@ -16,7 +16,7 @@ OVERFLOWS = ("truncate", "error")
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """How to encode: nothing here but `output_types`, `is_query`, `instruction` and `prompt` changes the forward."""
+    """How to encode: nothing here but `output_types`, `is_query`, `instruction`, `prompt` and `chunk` changes the forward."""
 
     output_types: tuple[str, ...] = ("dense",)
     output_dtype: str = "float32"
@@ -26,6 +26,7 @@ class EncodeOptions:
     dimensions: int | None = None  # Matryoshka width
     normalize: bool | None = None  # None: as the checkpoint says
     overflow: str = "truncate"
+    chunk: Mapping[str, int] | None = None  # a vector for each stretch of a text, instead of one for its beginning
     muvera: Mapping[str, int] | None = None  # how a multi-vector model's vectors become the one that `dense` asks for
 
     def to_wire(self) -> dict[str, Any]:
@@ -85,6 +86,26 @@ def _dimensions(value: Any, context: Context) -> int | None:
     return value
 
 
+_LEAST_CHUNK = 16
+
+
+def _chunk(value: Any, context: Context) -> dict[str, int]:
+    """`{}` or true for chunks as long as the model reads."""
+    given = {} if value is True else value
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"must be a map, not {shown(value)}")
+    for name, number in given.items():
+        if name not in ("tokens", "overlap"):
+            raise InvalidInput(f"has no {reading.shown_key(name)!r}; it has tokens, overlap")
+        least, most = (_LEAST_CHUNK, context.spec.max_tokens) if name == "tokens" else (0, given.get("tokens"))
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise InvalidInput(f"{name} must be a whole number of at least {least}, not {shown(number)}")
+        if isinstance(most, int) and number > (most if name == "tokens" else most // 2):
+            most_of = f"the {most} tokens that the model reads" if name == "tokens" else "half of tokens"
+            raise InvalidInput(f"{name} must be at most {most_of}, not {number}")
+    return dict(given)
+
+
 _MUVERA = {"repetitions": (1, 100), "planes": (1, 10), "dims": (16, 65_536)}
 
 
@@ -115,6 +136,7 @@ ENCODE = Vocabulary(
         "dimensions": _dimensions,
         "normalize": reading.flag,
         "overflow": reading.choice(*OVERFLOWS, aliases=OVERFLOW_ALIASES),
+        "chunk": _chunk,
         "muvera": _muvera,
     },
     {"overflow_policy": "overflow"},

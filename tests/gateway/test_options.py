@@ -1,5 +1,6 @@
 """Options as both gateways and workers read them, on top of a profile's defaults."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,3 +86,37 @@ def test_a_shape_that_cannot_be_is_refused(value: Any) -> None:
 def test_a_model_of_one_vector_has_none_to_fold() -> None:
     with pytest.raises(InvalidInput, match="no vectors by token"):
         parse_encode_options({"muvera": {}}, FAKE)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({}, {}),
+        (True, {}),
+        ({"tokens": 16, "overlap": 8}, {"tokens": 16, "overlap": 8}),
+        ({"overlap": 3}, {"overlap": 3}),
+    ],
+)
+def test_texts_can_be_asked_for_in_chunks(value: Any, expected: Any) -> None:
+    assert parse_encode_options({"chunk": value}, FAKE).chunk == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        False,
+        256,
+        [],
+        {"tokens": 15},
+        {"tokens": 16.0},
+        {"tokens": True},
+        {"overlap": -1},
+        {"tokens": 20, "overlap": 11},
+        {"words": 3},
+        {"tokens": 10_000_000},
+    ],
+)
+def test_chunks_that_cannot_be_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_encode_options({"chunk": value}, replace(FAKE, max_tokens=512))
+    assert caught.value.param == "options.chunk"

@@ -44,8 +44,11 @@ class ImagePreparer:
         self._pad = _pad_id(spec, self._reader, self._settings) if self._pads else 0
 
     def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
-        if EncodeOptions.from_wire(payload.options).output_types != ("dense",):
+        wanted = EncodeOptions.from_wire(payload.options)
+        if wanted.output_types != ("dense",):
             raise InvalidInput(f"model {self._model!r} gives dense vectors only", param="options.output_types")
+        if wanted.chunk is not None:
+            raise InvalidInput(f"model {self._model!r} reads no text in chunks", param="options.chunk")
         texts = [item for item in payload.items if "images" not in item]
         said = iter(self._reader.read(Payload([self._spoken(item) for item in texts], payload.options)))
         return [self._image(item) if "images" in item else self._text(next(said)) for item in payload.items]

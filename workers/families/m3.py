@@ -6,6 +6,7 @@ are the three ways of comparing, weighed together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
 from workers.layers import checkpoint, interaction, muvera, parking, transformer, vectors
 from workers.layers.checkpoint import Checkpoint, read_json
-from workers.layers.texts import TextReader
+from workers.layers.texts import TextReader, by_chunk
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
 
@@ -60,12 +61,15 @@ class M3Preparer:
         return self._read(payload, tuple(dict.fromkeys(outputs)))
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        [output], [part] = outputs, parts
-        if "query" in part.inputs:
-            return {"score": self._score(output, ScoreOptions.from_wire(options))}
+        if "query" in parts[0].inputs:
+            return {"score": self._score(outputs[0], ScoreOptions.from_wire(options))}
         wanted = EncodeOptions.from_wire(options)
         makers = {"dense": self._dense, "sparse": self._sparse, "multivector": self._by_token}
-        return {name: makers[name](output, part, wanted) for name in wanted.output_types}
+        return by_chunk(
+            outputs,
+            parts,
+            lambda output, part: {name: makers[name](output, part, wanted) for name in wanted.output_types},
+        )
 
     def _dense(self, output: Mapping[str, Any], part: Prepared, wanted: EncodeOptions) -> dict[str, Any]:
         if wanted.muvera is None:
@@ -111,13 +115,14 @@ class M3Preparer:
 
     def _read(self, payload: Payload, outputs: tuple[str, ...]) -> list[Parts | ShoalError]:
         read = self._reader.read(payload)
-        return [found if isinstance(found, ShoalError) else [self._with(found[0], outputs)] for found in read]
+        return [
+            found if isinstance(found, ShoalError) else [self._with(part, outputs) for part in found] for found in read
+        ]
 
     def _with(self, part: Prepared, outputs: tuple[str, ...]) -> Prepared:
         ids = part.inputs["ids"]
         words = np.flatnonzero(~np.isin(ids, self._no_words)).astype(np.int32)
-        inputs = {"ids": ids, "words": words, "outputs": outputs}
-        return Prepared(inputs, cost=part.cost, tokens=part.tokens, truncated=part.truncated)
+        return replace(part, inputs={"ids": ids, "words": words, "outputs": outputs})
 
     def _special(self, about: Checkpoint) -> np.ndarray:
         """Ids of what is no word."""

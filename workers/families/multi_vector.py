@@ -6,7 +6,7 @@ and that it does not look at. Rows are what a text has by itself: nothing is pad
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from workers.families import Parts, Prepared
 from workers.layers import interaction, multivector, muvera, parking, transformer, vectors
 from workers.layers.checkpoint import Checkpoint, read_json
 from workers.layers.multivector import MultiVectorCheckpoint
-from workers.layers.texts import TextReader
+from workers.layers.texts import TextReader, by_chunk
 from workers.layers.tokenizing import TextTokenizer
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -55,10 +55,12 @@ class MultiVectorPreparer:
         return self._read(self._query if wanted.is_query else self._document, payload.items, payload.options)
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        [output] = outputs
-        if "score" in output:
-            return {"score": self._score(output, ScoreOptions.from_wire(options))}
+        if "score" in outputs[0]:
+            return {"score": self._score(outputs[0], ScoreOptions.from_wire(options))}
         wanted = EncodeOptions.from_wire(options)
+        return by_chunk(outputs, parts, lambda output, _: self._encoded(output, wanted))
+
+    def _encoded(self, output: Mapping[str, Any], wanted: EncodeOptions) -> dict[str, Any]:
         made: dict[str, Any] = {}
         if "multivector" in wanted.output_types:
             made["multivector"] = vectors.finish_many(
@@ -100,7 +102,9 @@ class MultiVectorPreparer:
 
     def _read(self, side: _Side, items: list[dict[str, Any]], options: Mapping[str, Any]) -> list[Parts | ShoalError]:
         read = side.reader.read(Payload(items, {**options, "is_query": side.is_query}))
-        return [found if isinstance(found, ShoalError) else [self._filled(found[0], side)] for found in read]
+        return [
+            found if isinstance(found, ShoalError) else [self._filled(part, side) for part in found] for found in read
+        ]
 
     def _filled(self, part: Prepared, side: _Side) -> Prepared:
         ids, seen = part.inputs["ids"], len(part.inputs["ids"])
@@ -109,7 +113,7 @@ class MultiVectorPreparer:
             ids = np.pad(ids, (0, expansion.length - seen), constant_values=side.filler)
             seen = len(ids) if expansion.is_seen else seen
         inputs = {"ids": ids, "seen": seen, "kept": _kept(ids, side)}
-        return Prepared(inputs, cost=len(ids), tokens=part.tokens, truncated=part.truncated)
+        return replace(part, inputs=inputs, cost=len(ids))
 
     def _prepare_pairs(self, payload: Payload) -> list[Parts | ShoalError]:
         wanted = ScoreOptions.from_wire(payload.options)

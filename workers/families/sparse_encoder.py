@@ -6,6 +6,7 @@ a `SparseStaticEmbedding`) weigh the words that a query has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
 from workers.layers import parking, transformer, vectors
 from workers.layers.sparse import SparseCheckpoint, read_checkpoint
-from workers.layers.texts import TextReader
+from workers.layers.texts import TextReader, by_chunk
 from workers.weights.failures import UNSUPPORTED, load_failed
 
 
@@ -35,21 +36,19 @@ class SparsePreparer:
         _check(wanted, self._model)
         prepared = self._reader.read(payload)
         if wanted.is_query and self._about.static is not None:
-            return [parts if isinstance(parts, ShoalError) else self._words(parts[0]) for parts in prepared]
+            return [parts if isinstance(parts, ShoalError) else list(map(self._words, parts)) for parts in prepared]
         return prepared
 
-    def _words(self, part: Prepared) -> Parts:
+    def _words(self, part: Prepared) -> Prepared:
         """The words of a query: no special tokens, each once, at the cost of next to nothing."""
         words = np.setdiff1d(part.inputs["ids"], self._reader.tokenizer.specials)
-        return [Prepared({"words": words}, cost=1, tokens=part.tokens, truncated=part.truncated)]
+        return replace(part, inputs={"words": words}, cost=1)
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        [output] = outputs
-        return {
-            "sparse": vectors.finish_sparse(
-                self._model, output["sparse"], EncodeOptions.from_wire(options).output_dtype
-            )
-        }
+        dtype = EncodeOptions.from_wire(options).output_dtype
+        return by_chunk(
+            outputs, parts, lambda output, _: {"sparse": vectors.finish_sparse(self._model, output["sparse"], dtype)}
+        )
 
 
 def _check(wanted: EncodeOptions, model: str) -> None:

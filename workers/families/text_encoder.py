@@ -16,7 +16,7 @@ from protocol.options import EncodeOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts
 from workers.layers import checkpoint, parking, transformer, vectors
-from workers.layers.texts import TextReader
+from workers.layers.texts import TextReader, by_chunk
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
 
@@ -42,7 +42,8 @@ class TextPreparer:
         return self._reader.read(payload)
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        return vectors.encoded(self._model, outputs[0], options, self._checkpoint.normalize)
+        normalize = self._checkpoint.normalize
+        return by_chunk(outputs, parts, lambda output, _: vectors.encoded(self._model, output, options, normalize))
 
 
 class TextEncoder:
