@@ -18,7 +18,7 @@ def run(
     name: str, python: Path, serving: Serving, models: Path, capture: bool = False
 ) -> "subprocess.CompletedProcess[str]":
     """`capture` keeps what it prints."""
-    command = [python, ROOT / "examples" / f"{name}.py", serving.url]
+    command: list[str | Path] = [python, ROOT / "examples" / f"{name}.py", serving.url]
     settings = {**os.environ, "SHOAL_MODELS": str(models)}
     return subprocess.run(command, env=settings, capture_output=capture, text=True, check=False)
 

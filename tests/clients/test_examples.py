@@ -104,3 +104,68 @@ class TestClaim:
         assert "`generate` comes with text generation" in claim[5][0]
         asked = "\n".join(claim[5])
         assert all(part in asked for part in ("policy number:", "| Total", "Policy: Section", '"json_schema"'))
+
+
+@pytest.fixture(scope="module")
+def contract(serving: Serving, models: Path) -> Mapping[int, list[str]]:
+    return by_step(lines_of("contract", serving, models))
+
+
+CLAUSES = [f"clause {number}" for number in range(1, 8)]
+RULE = r"R[1-6]"
+
+
+class TestContract:
+    def test_nine_models_take_part_and_seven_are_stand_ins(self, contract: Mapping[int, list[str]]) -> None:
+        assert len(contract[0]) == 1 + 9
+        assert [line.split()[0] for line in contract[0][1:] if STAND_IN not in line] == [
+            "RapidAI/RapidOCR",
+            "sentence-transformers/all-MiniLM-L6-v2",
+        ]
+
+    def test_the_page_is_read_into_clauses(self, contract: Mapping[int, list[str]]) -> None:
+        assert contract[1][1:] == ["contract.png: 16 lines, 7 clauses"]
+
+    def test_every_clause_is_judged_by_the_guard(self, contract: Mapping[int, list[str]]) -> None:
+        verdicts = matching(rf"(clause \d: (?:SAFE|INJECTION)) {SCORE}", contract[2])
+        assert [verdict.split(":")[0] for verdict in verdicts] == CLAUSES
+        safe = sum(verdict.endswith("SAFE") for verdict in verdicts)
+        assert contract[2][-1] == f"{safe} of 7 clauses may go to a language model"
+
+    def test_entities_have_labels_places_and_scores(self, contract: Mapping[int, list[str]]) -> None:
+        found = matching(rf"(\w+): ['\"].+['\"] at \d+-\d+, {SCORE}", contract[3])
+        assert set(found) <= {"organization", "date", "amount"}
+        assert contract[3][-1] == f"{len(found)} entities"
+
+    def test_the_object_has_every_key_of_its_schema(self, contract: Mapping[int, list[str]]) -> None:
+        found = matching(r"(\w+): (?:None|['\"].+['\"])", contract[4])
+        assert found == ["customer", "supplier", "monthly_fee", "law"]
+
+    def test_every_clause_has_a_kind(self, contract: Mapping[int, list[str]]) -> None:
+        assert matching(rf"(clause \d): [a-z ]+ {SCORE}", contract[5]) == CLAUSES
+
+    def test_real_vectors_find_our_own_wording(self, contract: Mapping[int, list[str]]) -> None:
+        nearest = dict(
+            line.split(": ", 1) for line in matching(rf"(clause \d: {SCORE} like our clause on .+)", contract[6])
+        )
+        assert list(nearest) == CLAUSES
+        topics = [nearest[clause].split(" on ")[1] for clause in CLAUSES]
+        assert topics[:5] == ["fees", "term", "liability", "confidentiality", "personal data"]
+        assert topics[6] == "applicable law"
+
+    def test_three_rules_are_retrieved_and_the_same_are_ranked(self, contract: Mapping[int, list[str]]) -> None:
+        retrieved = matching(rf"(clause \d: {RULE}, {RULE}, {RULE})", contract[7])
+        ranked = matching(rf"(clause \d: {RULE} {SCORE}, {RULE} {SCORE}, {RULE} {SCORE})", contract[8])
+        assert [line.split(":")[0] for line in retrieved] == CLAUSES
+        assert [sorted(re.findall(RULE, line)) for line in ranked] == [
+            sorted(re.findall(RULE, line)) for line in retrieved
+        ]
+
+    def test_every_clause_is_checked_against_the_best_rule(self, contract: Mapping[int, list[str]]) -> None:
+        checked = matching(rf"clause \d: (?:breaks|keeps) ({RULE}) \(.+ {SCORE}\)", contract[9])
+        assert checked == [re.findall(RULE, line)[0] for line in contract[8][1:]]
+
+    def test_the_summary_has_every_clause(self, contract: Mapping[int, list[str]]) -> None:
+        assert matching(rf"(clause \d): .+; nearest to our .+; (?:BREAKS|keeps) {RULE}", contract[10]) == CLAUSES
+        assert "`generate` comes with text generation" in contract[11][0]
+        assert any("Summarise the review" in line for line in contract[11])
