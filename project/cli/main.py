@@ -16,6 +16,7 @@ _RUN = {
     "manage": "roles:manage",
     "gateway": "roles:gateway",
     "worker": "roles:worker",
+    "bundle": "bundle:run",
     "test": "testing:run",
     "measure": "measuring:run",
 }

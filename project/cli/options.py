@@ -66,6 +66,21 @@ def _manage(command: argparse.ArgumentParser) -> None:
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="for example: create_key --name me")
 
 
+def _bundle(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for action, help_text in (
+        ("install", "make a bundle's environment, or make it anew when it is stale or broken"),
+        ("list", "name the bundles, and what of each is installed here"),
+        ("remove", "delete a bundle's environment"),
+    ):
+        one = actions.add_parser(action, help=help_text, description=help_text, allow_abbrev=False)
+        if action != "list":
+            one.add_argument("name", metavar="NAME", help="as `./shoal bundle list` has it")
+        if action == "install":
+            one.add_argument("--again", action="store_true", help="also when nothing is wrong with it")
+        _data(one)
+
+
 def _status(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="for programs")
     command.add_argument(
@@ -112,6 +127,7 @@ _COMMANDS: Sequence[tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
     ("manage", "run a management command: create_key, models, createsuperuser, …", _manage),
     ("gateway", "run one gateway in the foreground, for a cluster", _gateway),
     ("worker", "run one worker in the foreground, for a cluster", _worker),
+    ("bundle", "install, list or remove sets of dependencies that models run in", _bundle),
     ("test", "run the tests; other arguments go to pytest", _test),
     ("measure", "measure what the project promises, on this machine", _measure),
 )
