@@ -17,4 +17,15 @@ NEEDS = {
     "invoice": SDK,
     "claim": SDK,
     "contract": SDK,
+    "retrieval_qdrant": Client(("qdrant-client==1.20.0",)),
+    "retrieval_chroma": Client(("chromadb==1.5.9",)),
+    "retrieval_langchain": Client(
+        (
+            "langchain-core==1.6.10",
+            "langchain-openai==1.7.2",
+            "langchain-text-splitters==1.1.3",
+            "openai==3.63.0",
+            "numpy==2.4.6",  # LangChain's own store wants it
+        )
+    ),
 }

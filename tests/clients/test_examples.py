@@ -66,6 +66,24 @@ def test_the_invoice_is_found_ranked_and_read(serving: Serving, models: Path) ->
     assert any("`generate` comes with text generation" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("retrieval_qdrant", r"(20) sections of 384 dimensions in Qdrant"),
+        ("retrieval_chroma", r"(20) sections of 384 dimensions in Chroma"),
+        ("retrieval_langchain", r"(\d\d) chunks of 384 dimensions in LangChain's store"),
+    ],
+)
+def test_a_policy_is_asked_through_a_store_of_vectors(name: str, stored: str, serving: Serving, models: Path) -> None:
+    lines = [line for line in lines_of(name, serving, models) if line]
+
+    assert len(matching(stored, lines[:1])) == 1
+    questions = [at for at, line in enumerate(lines) if line.endswith("?")]
+    best = [matching(r"  (?:0\.\d{3})  (Section \d+)\. .+", lines[at + 1 : at + 4]) for at in questions]
+    assert [len(found) for found in best] == [3, 3, 3]
+    assert [found[0] for found in best] == ["Section 5", "Section 9", "Section 17"]
+
+
 @pytest.fixture(scope="module")
 def claim(serving: Serving, models: Path) -> Mapping[int, list[str]]:
     return by_step(lines_of("claim", serving, models))
