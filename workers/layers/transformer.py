@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.spec import ModelSpec
+from workers.layers.checkpoint import read_json
 from workers.layers.making import MAKING
 from workers.weights import files
 from workers.weights.failures import UNSUPPORTED, load_failed
@@ -42,6 +43,8 @@ def read(
     import torch
     import transformers
 
+    if spec.remote_code:
+        refuse_foreign_code(spec, folder)
     quiet: Any = transformers.utils.logging
     quiet.disable_progress_bar()
     quiet.set_verbosity_error()  # its report of missing weights: what matters of it is checked below
@@ -57,6 +60,18 @@ def read(
         )
     refuse_chance(spec, found, (*unused, "position_ids"))
     return model.to(device).eval()
+
+
+def refuse_foreign_code(spec: ModelSpec, folder: Path) -> None:
+    """An entry approves one repo's code at one commit; a config may name another repo's, at whatever is its latest."""
+    for name in read_json(spec.model, folder / "config.json", {}).get("auto_map", {}).values():
+        repo, is_foreign, _ = str(name).partition("--")
+        if is_foreign:
+            wrong = (
+                f"its config.json takes code from the repo {repo!r}, which its entry does not approve: put those files "
+                "into the model's own folder, and name them in auto_map without a repo"
+            )
+            raise load_failed(spec.model, UNSUPPORTED, wrong)
 
 
 def refuse_chance(spec: ModelSpec, found: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
