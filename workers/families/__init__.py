@@ -31,6 +31,7 @@ FAMILIES = {
     "ocr": "workers.families.ocr",
     "owl": "workers.families.owl",
     "sparse_encoder": "workers.families.sparse_encoder",
+    "page_encoder": "workers.families.page_encoder",
     "token_classifier": "workers.families.token_classifier",
     "text_classifier": "workers.families.text_classifier",
     "text_encoder": "workers.families.text_encoder",
