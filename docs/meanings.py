@@ -113,6 +113,7 @@ FAMILIES = {
     "page_encoder": "Images of pages, found by questions in words through late interaction: ColPali, ColQwen2.",
     "image_encoder": "Texts and images into one space of dense vectors: CLIP and SigLIP.",
     "detector": "Objects of kinds that the caller names, as boxes in images: Grounding DINO.",
+    "donut": "Fields of documents, answers about them or their class, written from images without OCR: Donut.",
     "florence": "Captions, lines of text, objects, phrases, outlines in images, each asked for as a task: Florence-2.",
     "owl": "Objects of kinds that the caller names, each label looked for by itself: OWLv2.",
     "ocr": "Lines of text in images and PDF pages: RapidOCR, whose weights come with its package; on the CPU.",

@@ -20,6 +20,7 @@ FAMILIES = {
     "cross_encoder": "workers.families.cross_encoder",
     "detector": "workers.families.detector",
     "docling": "workers.families.docling",
+    "donut": "workers.families.donut",
     "fake": "workers.families.fake",
     "florence": "workers.families.florence",
     "gliclass": "workers.families.gliclass",

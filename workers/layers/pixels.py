@@ -81,11 +81,7 @@ class Recipe:
 
 def read(model: str, folder: Path) -> Recipe:
     """Raises ModelLoadFailed for a processor of another kind."""
-    found = [read_json(model, folder / name) for name in _FILES]
-    config: dict[str, Any] = next((one for one in found if one), {})
-    config = config.get("image_processor", config)
-    kind = str(config.get("image_processor_type", config.get("feature_extractor_type", "")))
-    kind = kind.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
+    kind, config = described(model, folder)
     if kind not in _SILENT:
         known = ", ".join(_SILENT)
         raise load_failed(model, UNSUPPORTED, f"its image processor is {kind or 'not named'}; read are {known}")
@@ -107,6 +103,15 @@ def read(model: str, folder: Path) -> Recipe:
         np.asarray(config.get("image_std", silent["std"]) if normalizes else (1.0,) * 3, np.float32),
         bool(silent.get("squares")),
     )
+
+
+def described(model: str, folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """The class of the checkpoint's image processor, under its plain name, and what its file says of it."""
+    found = [read_json(model, folder / name) for name in _FILES]
+    config: dict[str, Any] = next((one for one in found if one), {})
+    config = config.get("image_processor", config)
+    kind = str(config.get("image_processor_type", config.get("feature_extractor_type", "")))
+    return kind.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor"), config
 
 
 def _size(said: Any) -> tuple[tuple[int, int] | None, int | None, int | None]:
