@@ -66,8 +66,10 @@ def write_published(folder: Path, data: Path) -> list[str]:
     library.utils.logging.disable_progress_bar()
     body = minilm(data)
     missing = [model for model in PUBLISHED if not _is_here(model, data)]
-    for model in missing:
-        _write(PUBLISHED[model], body, folder / model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the libraries' own, about torch's functions that they call
+        for model in missing:
+            _write(PUBLISHED[model], body, folder / model)
     (folder / LIST).write_text("".join(f"{model}\n" for model in missing))
     return missing
 
