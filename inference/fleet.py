@@ -42,6 +42,7 @@ class ModelState:
     stage: str = ""
     error: Mapping[str, Any] | None = None
     workers: tuple[str, ...] = ()  # that have it loaded
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what its family says of it as loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def _sum_up(states: Sequence[tuple[str, Mapping[str, Any]]]) -> ModelState:
         stage=str(best.get("state", "")),
         error=best.get("error"),
         workers=tuple(worker for worker, model in states if model.get("state") == "loaded"),
+        facts=best.get("facts") or {},
     )
 
 

@@ -51,6 +51,7 @@ def _state(found: ModelState) -> dict[str, Any]:
         "stage": found.stage or None,
         "progress": found.progress if found.state == "loading" else None,
         "workers": list(found.workers),
+        "facts": dict(found.facts),
         "last_error": None
         if error is None
         else {

@@ -13,7 +13,7 @@ from catalog.snapshot import EMPTY
 from inference.fleet import view
 from protocol import names
 from protocol.errors import InferenceError
-from tests.gateway.conftest import FAKE, NESTED, Setup, limits, until
+from tests.gateway.conftest import FAKE, NESTED, RANKER, Setup, limits, until
 from tests.gateway.double import WorkerDouble, failing, silent
 
 PATH = "/v1/encode/acme/fake"
@@ -109,6 +109,18 @@ async def test_model_is_found_by_each_name(worker: WorkerDouble, client: httpx.A
 
 async def test_variant_has_an_entry_of_its_own(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v1/models/acme/fake:query")).json()["id"] == "acme/fake:query"
+
+
+async def test_what_a_model_says_of_itself_as_loaded_is_shown(worker: WorkerDouble, client: httpx.AsyncClient) -> None:
+    """S006: such as the scale of its scores."""
+    worker.states[RANKER.digest] = worker.states[FAKE.digest] | {
+        "model": RANKER.model,
+        "digest": RANKER.digest,
+        "facts": {"scores": "logits"},
+    }
+    await asyncio.sleep(1.7)  # a beat and a look at it
+    assert (await client.get("/v1/models/acme/ranker")).json()["facts"] == {"scores": "logits"}
+    assert (await client.get("/v1/models/acme/multi")).json()["facts"] == {}
 
 
 async def test_load_progress_is_shown(worker: WorkerDouble, client: httpx.AsyncClient) -> None:

@@ -54,6 +54,7 @@ async def test_documents_are_ranked_best_first(client: httpx.AsyncClient, ranker
 
 
 async def test_a_worker_is_asked_for_shares(client: httpx.AsyncClient, ranker: WorkerDouble) -> None:
+    """S006: `relevance_score` is from 0 to 1 on every model."""
     await client.post("/v1/rerank", json=BODY)
 
     [received] = ranker.received

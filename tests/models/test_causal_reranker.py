@@ -80,7 +80,10 @@ class AskedContract(Contract):
 
 
 class TestQwen3(AskedContract):
-    """As the model's card does it."""
+    """S007: as the model's card does it, template included.
+
+    Which of two documents is the right one, and by how much, trained weights know, which no package ships.
+    """
 
     tied = True
 

@@ -162,6 +162,7 @@ def ranker(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 
 
 def test_scores_are_shares_or_logits_as_asked(ranker: Alone) -> None:
+    """S006: raw scores only when asked."""
     given = scores_of(ranker, payload(TEXTS))
     shares = scores_of(ranker, payload(TEXTS, normalize=True))
     logits = scores_of(ranker, payload(TEXTS, normalize=False))
@@ -172,6 +173,7 @@ def test_scores_are_shares_or_logits_as_asked(ranker: Alone) -> None:
 
 
 def test_a_sigmoid_is_applied_once_where_the_checkpoint_names_none(tmp_path: Path) -> None:
+    """S006: and the model says on which scale its own scores are."""
     named = {"activation_fn": "torch.nn.modules.linear.Identity"}
     bare = Alone(spec(), tiny.classifier(tmp_path, sentence_transformers=named))
 

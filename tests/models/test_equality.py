@@ -65,6 +65,7 @@ def test_lengths_are_those_of_sentence_transformers_too(load: Load, reference: R
 
 
 def test_prompts_give_what_encode_query_and_encode_document_give(load: Load, reference: Reference) -> None:
+    """S008: both sides, real weights."""
     encoder, library = load(E5), reference(load(E5).folder)
     sample = ["how much protein per day", "Adults need about 50 g."]
 

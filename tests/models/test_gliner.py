@@ -103,6 +103,7 @@ class GlinerContract(ExtractContract):
         assert_same(found, expected, 1e-4)
 
     def test_calls_with_other_labels_share_a_forward(self, loaded: Alone) -> None:
+        """S012: and each is answered with its own."""
         text = self.payload().items[4]
         asked = [["person"], LABELS, ["x", "y", "z", "person"]]
         payloads = [Payload([text], {"labels": labels, "threshold": self.threshold}) for labels in asked]

@@ -136,6 +136,7 @@ def test_an_empty_text_is_its_special_tokens_and_gets_a_finite_vector(minilm: En
 def test_one_prompt_is_put_before_the_text_once(
     small: text_encoder.TextPreparer, options: dict[str, Any], before: list[int]
 ) -> None:
+    """S008: `prompt` is empty where it was typed by hand."""
     wanted = [1, *(word(index) for index in before), word(30), 2]
 
     assert ids_of(small, WORDS[30], **options) == wanted

@@ -159,6 +159,7 @@ class AskedModel:
             "architecture": type(self._settled.model).__name__,
             "dtype": transformer.dtype_of(self._settled.model),
             "max_tokens": self._max_tokens,
+            "scores": "0 to 1",
             "packed": self.packed,
             "padded_because": self._settled.why,
             "reordered_linear": self._settled.reordered,
