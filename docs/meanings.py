@@ -119,5 +119,6 @@ FAMILIES = {
     "owl": "Objects of kinds that the caller names, each label looked for by itself: OWLv2.",
     "ocr": "Lines of text in images and PDF pages: RapidOCR, whose weights come with its package; on the CPU.",
     "docling": "Documents as Markdown: office files, HTML, CSV, PDFs by text layer, OCR or layout models.",
+    "whisper": "Speech as text, in its language or translated to English, with timestamps if asked for: Whisper.",
     "fake": "No weights: sleeps as long as it is told and answers what can be checked. For tests and measures.",
 }

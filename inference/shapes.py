@@ -166,6 +166,7 @@ class ExtractOptionsSchema(fields.Serializer[Any]):
     top_k = fields.IntegerField(required=False, allow_null=True, min_value=1)
     task = fields.CharField(required=False, allow_null=True, help_text="Of models that do several.")
     language = fields.CharField(required=False, allow_null=True)
+    timestamps = fields.BooleanField(required=False, allow_null=True, help_text="Of speech: its segments too.")
     pages = fields.ListField(child=fields.IntegerField(min_value=1), required=False, allow_null=True)
     max_new_tokens = fields.IntegerField(required=False, allow_null=True, min_value=1)
     overflow = fields.ChoiceField(LONG_TEXTS, required=False, allow_null=True)

@@ -30,6 +30,7 @@ class ExtractOptions:
     multi_label: bool | None = None  # several classes of one item, several labels of one span
     top_k: int | None = None  # most classes of one item
     language: str | None = None
+    timestamps: bool | None = None  # True: when what was said was said
     pages: tuple[int, int] | None = None  # first and last of a document, from 1
     max_new_tokens: int | None = None
     overflow: str | None = None  # of LONG_TEXTS; None: window
@@ -112,6 +113,7 @@ EXTRACT = Vocabulary(
         "multi_label": reading.flag,
         "top_k": reading.whole_number(1, MAX_LABELS),
         "language": reading.text,
+        "timestamps": reading.flag,
         "pages": _pages,
         "max_new_tokens": reading.whole_number(1, 1 << 20),
         "overflow": reading.choice(*LONG_TEXTS, aliases=OVERFLOW_ALIASES),

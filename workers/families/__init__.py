@@ -31,13 +31,13 @@ FAMILIES = {
     "multi_vector": "workers.families.multi_vector",
     "ocr": "workers.families.ocr",
     "owl": "workers.families.owl",
-    "sparse_encoder": "workers.families.sparse_encoder",
+    "page_encoder": "workers.families.page_encoder",
     "page_reader": "workers.families.page_reader",
     "sparse_encoder": "workers.families.sparse_encoder",
-    "page_encoder": "workers.families.page_encoder",
     "token_classifier": "workers.families.token_classifier",
     "text_classifier": "workers.families.text_classifier",
     "text_encoder": "workers.families.text_encoder",
+    "whisper": "workers.families.whisper",
 }
 
 
