@@ -116,7 +116,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("too wide", {"dims": {"dense": 8}, "matryoshka": [16]}, "matryoshka: 16 is wider than dims.dense, 8"),
     ("no width", {"matryoshka": [16]}, "matryoshka: needs dims.dense, the width that it shortens"),
     ("own alias", {"aliases": ["org/model"]}, "aliases: 'org/model' is the id itself"),
-    ("no such bundle", {"bundle": "transformers3"}, "bundle: there is no bundle 'transformers3'; there are: base, docu"),
+    ("no such bundle", {"bundle": "transformers3"}, "bundle: there is no bundle 'transformers3'; there are: base, "),
     ("code of a branch", {"remote_code": True, "source": {"repo": "a/b", "revision": "main"}}, "remote_code: code is"),
     ("code of no revision", {"remote_code": True}, "remote_code: code is approved by revision"),
     (

@@ -199,6 +199,7 @@ def test_a_missing_bundle_is_a_typed_answer(tmp_path: Path) -> None:
         status, body = called(serving, "tests/missing")
         again, _ = called(serving, "tests/missing")
         assert (status, again, body["error"]["code"]) == (502, 502, "MODEL_LOAD_FAILED")
+        assert body["error"]["error_class"] == "BUNDLE"
         assert f"`./shoal bundle install {NAME}`" in body["error"]["message"]
         serving.warm("tests/there")
     finally:
