@@ -5,6 +5,7 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 
+from inference.audio_shapes import TranscribedSchema, TranscriptionSchema, TranslationSchema
 from inference.rerank_shapes import (
     RerankedSchema,
     RerankSchema,
@@ -80,6 +81,23 @@ EMBEDDINGS = extend_schema(
     request=EmbeddingsSchema,
     responses={200: EmbeddedSchema, **_ERRORS},
 )
+
+
+def _heard(operation_id: str, asked: Any) -> Any:
+    """A route that writes down speech: a form in, JSON or plain text out."""
+    answers: dict[Any, Any] = {(200, "application/json"): TranscribedSchema, (200, "text/plain"): OpenApiTypes.STR}
+    return extend_schema(
+        operation_id=operation_id,
+        tags=_CALLS,
+        auth=_KEY,
+        parameters=[_LANE],
+        request={"multipart/form-data": asked},
+        responses={**answers, **_ERRORS},
+    )
+
+
+TRANSCRIPTIONS = _heard("transcriptions", TranscriptionSchema)
+TRANSLATIONS = _heard("translations", TranslationSchema)
 
 
 def _reworded(operation_id: str, asked: Any, answered: Any, wrong: Any = ErrorSchema) -> Any:

@@ -2,13 +2,15 @@
 
 from django.urls import path
 
-from inference.views import calls, models, probes, queues, rerank, tasks
+from inference.views import audio, calls, models, probes, queues, rerank, tasks
 
 urlpatterns = [
     path("v1/encode/<path:model>", calls.encode),
     path("v1/score/<path:model>", calls.score),
     path("v1/extract/<path:model>", calls.extract),
     path("v1/embeddings", calls.embeddings),
+    path("v1/audio/transcriptions", audio.transcribe),
+    path("v1/audio/translations", audio.translate),
     path("v1/rerank", rerank.rerank),
     path("v2/rerank", rerank.rerank_v2),
     path("rerank", rerank.tei_rerank),

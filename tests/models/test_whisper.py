@@ -11,6 +11,7 @@ import pytest
 import soundfile
 import torch
 
+from inference.dialects.languages import NAMES
 from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed, NonFiniteOutput
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
@@ -19,6 +20,7 @@ from tests.models.contract import ExtractContract
 from workers.families import whisper
 from workers.families.alone import Alone
 from workers.layers import hearing
+from workers.layers.pauses import cuts
 
 RATE, SECONDS, POSITIONS, ROOM = 16_000, 2, 100, 40
 END, START, TIMESTAMPS = 256, 257, 267
@@ -109,7 +111,7 @@ class Library:
 
     def windows(self, item: Mapping[str, Any]) -> list[np.ndarray]:
         samples, _ = soundfile.read(io.BytesIO(item["audio"]["data"]), dtype="float32")
-        return list(np.split(samples, whisper.cuts(samples, SECONDS * RATE, RATE)))
+        return list(np.split(samples, cuts(samples, SECONDS * RATE, RATE)))
 
     def ids(self, samples: np.ndarray, options: Mapping[str, Any]) -> list[int]:
         ids: list[int] = self.generated(samples, options)["sequences"][0].tolist()
@@ -307,13 +309,13 @@ def test_a_long_sound_is_cut_where_it_is_quiet() -> None:
     samples = sound(5.0)
     for start in (1.72, 3.55):
         samples[int(start * RATE) : int((start + 0.2) * RATE)] /= 1000
-    found = whisper.cuts(samples, SECONDS * RATE, RATE)
+    found = cuts(samples, SECONDS * RATE, RATE)
     assert [round(place / RATE, 1) for place in found] == [1.8, 3.6]
 
 
 @pytest.mark.parametrize("length", [1, 100, 32_000, 32_001, 64_000, 100_000])
 def test_no_piece_is_longer_than_a_window(length: int) -> None:
-    edges = [0, *whisper.cuts(np.zeros(length, np.float32), 32_000, RATE), length]
+    edges = [0, *cuts(np.zeros(length, np.float32), 32_000, RATE), length]
     assert all(0 < size <= 32_000 for size in np.diff(edges))
 
 
@@ -403,6 +405,12 @@ def test_a_checkpoint_that_it_cannot_honour_is_refused(tmp_path: Path, file: str
     tiny.write(tmp_path / file, {name: value for name, value in document.items() if value is not ...})
     with pytest.raises(ModelLoadFailed):
         whisper.preparer(spec(), tmp_path)
+
+
+def test_languages_have_the_names_that_the_library_gives_them() -> None:
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES as NAMED
+
+    assert NAMES == NAMED
 
 
 def test_an_option_of_the_entry_that_means_nothing_is_refused(made: Path) -> None:

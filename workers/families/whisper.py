@@ -19,6 +19,7 @@ from workers.families import Parts, Prepared, refuse_unread
 from workers.layers import audio, mel, parking, transformer
 from workers.layers.checkpoint import read_json
 from workers.layers.hearing import Listener, Marks
+from workers.layers.pauses import cuts
 from workers.weights import files
 from workers.weights.failures import CORRUPT, UNSUPPORTED, load_failed
 
@@ -27,8 +28,6 @@ TASKS = ("transcribe", "translate")
 MODEL_TYPE = "whisper"
 
 _POSITION_MS = 20  # what one timestamp stands for
-_SEARCHED = 6  # a cut is looked for in the last sixth of a window
-_QUIET_S = 0.1  # of so long a stretch the loudness is taken
 
 
 class WhisperPreparer:
@@ -150,25 +149,12 @@ class WhisperPreparer:
             text = self._spell(words).strip()
             if text:
                 told = {"no_speech": output["silence"], "avg_logprob": output["chance"]}
-                yield {"start_ms": opened, "end_ms": max(at, opened), "text": text, **told}
+                yield {"start_ms": opened, "end_ms": max(at, opened), "text": text, "tokens": words, **told}
             opened, words = at, []
 
     def _spell(self, ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode([token for token in ids if token < self._marks.end])
         return text
-
-
-def cuts(samples: np.ndarray, longest: int, rate: int) -> list[int]:
-    """Where to cut so that no piece is longer than `longest`: in the middle of the quietest stretch near its end."""
-    found: list[int] = []
-    start, stretch = 0, max(1, int(_QUIET_S * rate))
-    while len(samples) - start > longest:
-        tail = samples[start + longest - longest // _SEARCHED : start + longest]
-        rows = tail[: len(tail) // stretch * stretch].reshape(-1, stretch)
-        quietest = len(rows) - 1 - int(np.square(rows).mean(1)[::-1].argmin())  # the last of several
-        start += longest - len(tail) + quietest * stretch + stretch // 2
-        found.append(start)
-    return found
 
 
 class Whisper:

@@ -47,7 +47,8 @@ def read(raw: Mapping[str, Any], rate: int) -> np.ndarray:
     kind = audio_files.sniff(data)
     if kind not in audio_files.FORMATS:
         known = ", ".join(audio_files.FORMATS)
-        raise _fault(UNSUPPORTED, f"is {kind or 'no sound'} that is not read; there are: {known}, and {BARE} if said")
+        found = "of no kind of sound that is known" if kind is None else f"{kind}, which is not read"
+        raise _fault(UNSUPPORTED, f"is {found}; there are: {known}, and {BARE} where the caller says so")
     audio_files.check_whole(kind, data)
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
