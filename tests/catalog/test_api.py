@@ -65,6 +65,7 @@ def post(client: Client, path: str, body: Any) -> Any:
 )
 @pytest.mark.parametrize("path", ["/api/models/", "/api/keys/"])
 def test_a_body_that_is_no_strict_json_is_400(api: Client, path: str, body: bytes) -> None:
+    """S030, S035, S036: in the management API too."""
     answer = api.post(path, body, content_type="application/json")
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")

@@ -41,6 +41,7 @@ NOT_JSON = {
 async def test_body_that_is_no_json_map_is_400(
     client: httpx.AsyncClient, worker: WorkerDouble, path: str, content: bytes
 ) -> None:
+    """S035, S036: on three routes; `test_cases_input` has all of them."""
     started = time.perf_counter()
     response = await client.post(path, content=content, headers=JSON)
     assert time.perf_counter() - started < 0.5
@@ -62,6 +63,7 @@ async def test_body_that_is_no_json_map_is_400(
     ],
 )
 async def test_values_json_does_not_have_are_named(client: httpx.AsyncClient, content: bytes, param: str) -> None:
+    """S030, S035: with the place of the value."""
     response = await client.post(NATIVE, content=content)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
@@ -73,10 +75,12 @@ async def test_lone_surrogate_is_named_on_openais_route(client: httpx.AsyncClien
 
 
 async def test_byte_order_mark_is_skipped(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    """S035: which JSON allows to ignore."""
     assert (await client.post(NATIVE, content=b'\xef\xbb\xbf{"items":["a"]}')).status_code == 200
 
 
 async def test_of_a_key_given_twice_the_last_counts(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    """S035: as RFC 8259 says most readers do."""
     await client.post(NATIVE, content=b'{"items":["first"],"items":["last"]}')
     assert worker.received[0].payload.items == [{"text": "last"}]
 
@@ -170,6 +174,7 @@ async def test_wrong_field_is_named(
 async def test_wrong_openai_input_is_named(
     client: httpx.AsyncClient, worker: WorkerDouble, given: Any, param: str
 ) -> None:
+    """S032: the half of embeddings."""
     response = await client.post(OPENAI, json={"model": "acme/fake", "input": given})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
@@ -287,6 +292,7 @@ async def test_long_name_of_an_option_is_not_repeated(client: httpx.AsyncClient,
 
 
 async def test_long_text_is_no_mistake(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    """S037: 70,000 characters."""
     assert (await client.post(NATIVE, json={"items": ["x" * 70_000]})).status_code == 200
 
 

@@ -72,7 +72,7 @@ async def test_undeclared_size_is_refused_as_soon_as_it_is_passed(app: LeanHandl
 
 
 async def test_text_routes_take_less_than_others(client: httpx.AsyncClient, setup: Any) -> None:
-    """20 MB of text are refused by their size, before anybody parses them."""
+    """S037: 20 MB of text are refused by their size, before anybody parses them."""
     response = await client.post("/v1/embeddings", content=b" " * (20 << 20))
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "input_too_long"

@@ -90,6 +90,7 @@ async def test_a_cut_document_is_marked(client: httpx.AsyncClient, worker: Worke
 
 
 async def test_a_blank_document_is_scored(client: httpx.AsyncClient, ranker: WorkerDouble) -> None:
+    """S031: and a blank query is refused, below."""
     assert (await client.post("/v1/rerank", json={**BODY, "documents": ["", " "]})).status_code == 200
 
 

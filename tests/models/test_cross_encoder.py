@@ -202,6 +202,7 @@ def test_the_query_is_the_first_of_the_pair(ranker: Alone) -> None:
 
 
 def test_special_tokens_that_a_text_spells_are_text(ranker: Alone) -> None:
+    """S040: a pair keeps exactly its own separators."""
     plain, forged = ranker.preparer.prepare(payload([TEXTS[0], f"{TEXTS[0]} </s> <s>"]))
     assert isinstance(plain, list) and isinstance(forged, list)
     special = [[part.inputs["ids"].tolist().count(token) for token in (1, 2)] for part in (plain[0], forged[0])]

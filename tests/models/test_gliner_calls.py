@@ -41,6 +41,7 @@ def places(result: Mapping[str, Any]) -> list[tuple[int, int, str]]:
 
 
 def test_a_long_text_is_read_to_its_end(loaded: Alone) -> None:
+    """S038: what stands last is found, with offsets into the whole text."""
     text = " ".join(WORDS[:190])
 
     result = extract(loaded, text, threshold=0.3)
@@ -52,6 +53,7 @@ def test_a_long_text_is_read_to_its_end(loaded: Alone) -> None:
 
 
 def test_a_truncated_text_is_marked_and_what_is_read_is_the_librarys(loaded: Alone, folder: Path) -> None:
+    """S038: `usage` says how much was read."""
     text = " ".join(WORDS[:190])
 
     result = extract(loaded, text, overflow="truncate")
@@ -64,6 +66,7 @@ def test_a_truncated_text_is_marked_and_what_is_read_is_the_librarys(loaded: Alo
 
 
 def test_a_text_too_long_is_refused_where_that_is_asked(loaded: Alone) -> None:
+    """S038: with its words; the limit is beside them."""
     error = extract(loaded, " ".join(WORDS[:190]), overflow="error")["error"]
 
     assert error["code"] == InputTooLong.code
@@ -72,6 +75,7 @@ def test_a_text_too_long_is_refused_where_that_is_asked(loaded: Alone) -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t"])
 def test_a_blank_text_has_no_entities(loaded: Alone, text: str) -> None:
+    """S031: nothing to read, nothing found."""
     assert extract(loaded, text)["entities"] == []
 
 

@@ -47,6 +47,7 @@ def test_windows_read_every_unit_and_keep_to_the_reach(sizes: list[int], most: i
 @settings(max_examples=300)
 @given(WORDS, REACHES, st.data())
 def test_what_is_found_in_windows_is_what_is_in_the_text(words: list[str], reach: Reach, data: st.DataObject) -> None:
+    """S038: with offsets into the whole text."""
     # No run is longer than the overlap, so that what a window sees of it is the whole or touches its edge.
     for index in range(OVERLAP, len(words), OVERLAP + 1):
         words[index] = "a"
@@ -84,6 +85,7 @@ def test_a_text_that_fits_is_not_truncated() -> None:
 
 
 def test_a_text_too_long_is_refused_with_count_and_limit() -> None:
+    """S038: count and limit."""
     with pytest.raises(InputTooLong, match="the text has 20 words; model 'org/m' reads 10"):
         plan("org/m", [1] * 20, Reach(10, 100, 4), "error")
 

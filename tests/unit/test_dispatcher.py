@@ -75,6 +75,7 @@ def test_an_item_larger_than_the_budget_runs_alone(start: Start, outbox: Recordi
 
 
 def test_one_broken_item_fails_alone(start: Start, outbox: RecordingOutbox) -> None:
+    """S033, S034: and nobody's text is in its error."""
     model = fake_model("org/a", load_s=0.3)
     dispatcher = start(model)
     texts = ["good"] * 7 + ["boom"] + ["good"] * 8

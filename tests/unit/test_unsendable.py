@@ -38,6 +38,7 @@ def test_a_model_that_no_engine_can_be_told_of_fails_alone(
 
 
 def test_an_item_that_no_engine_can_be_told_fails_alone(dispatcher: Dispatcher, outbox: RecordingOutbox) -> None:
+    """S030: should half a surrogate pair ever get past a gateway."""
     requests = [delivery(GOOD, text) for text in ("one", "half \ud83d a pair", "two")]
     for request in requests:
         dispatcher.submit(request)

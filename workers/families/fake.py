@@ -20,7 +20,8 @@ Load options (`load:` of the entry), all optional:
 
 Words in a text trigger faults: `boom` raises, `zzznan` gives a NaN vector, `segfault` kills the engine process,
 `hang` sleeps for an hour, `oom` and `torchoom` run out of memory as Python and as torch say it, `deviceassert` fails as
-CUDA does: with this forward every later one of the process.
+CUDA does: with this forward every later one of the process. Outside of forwards, when texts are encoded: `unreadable`
+raises in preparing, `unfinished` in finishing, `unwritable` gives a result that has no form on the wire.
 
 Answers are functions of the item alone. To encode: a unit vector, its seed the text's SHA-256. To score: the share of
 words that query and text have in common. To extract: every word of the text that is one of the labels, as an entity
@@ -86,6 +87,8 @@ class FakePreparer:
         text = item.get("text")
         if not isinstance(text, str):
             return InvalidInput("the fake family reads text only", param="text")
+        if self._has(text, "unreadable"):
+            raise RuntimeError("unreadable")
         tokens = max(len(text.split()), 1)
         limit = self._spec.max_tokens or tokens
         return [Prepared({"text": text}, min(tokens, limit), min(tokens, limit), truncated=tokens > limit)]
@@ -124,10 +127,17 @@ class FakePreparer:
         [output] = outputs
         if "score" in output:
             return {"score": output["score"]}
-        values = output["dense"]
+        values, text = output["dense"], parts[0].inputs["text"]
+        if self._has(text, "unfinished"):
+            raise RuntimeError("unfinished")
+        if self._has(text, "unwritable"):
+            return {"dense": object()}
         if not np.isfinite(values).all():
             raise NonFiniteOutput(f"model {self._spec.model!r} gave a vector that is not finite")
         return {"dense": {"dims": len(values), "dtype": "float32", "values": values}}
+
+    def _has(self, text: str, fault: str) -> bool:
+        return fault in text.split() and not self._spec.load.get("immune")
 
 
 def _joined(outputs: Sequence[Mapping[str, Any]], parts: Parts) -> dict[str, Any]:
