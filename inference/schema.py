@@ -6,6 +6,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 
 from inference.audio_shapes import TranscribedSchema, TranscriptionSchema, TranslationSchema
+from inference.queue_shapes import QueuesSchema
 from inference.rerank_shapes import (
     RerankedSchema,
     RerankSchema,
@@ -23,7 +24,6 @@ from inference.shapes import (
     ExtractedSchema,
     ExtractSchema,
     NewTaskSchema,
-    QueuesSchema,
     ScoreSchema,
     ScoresSchema,
     TaskSchema,
