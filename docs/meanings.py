@@ -110,6 +110,7 @@ FAMILIES = {
     "sparse_encoder": "SPLADE and its kin: a weight per word of the vocabulary; also queries without a forward.",
     "m3": "BGE-M3: dense, sparse and by token from one forward; scores weigh all three.",
     "multi_vector": "ColBERT and its kin: a vector per token, MaxSim as a score, MUVERA as one dense vector.",
+    "parakeet": "Speech as text, at once or word by word behind a fast encoder: Parakeet CTC, RNNT and TDT.",
     "segmenter": "Every object that a few words name, as boxes in images: SAM 3.",
     "page_reader": "Text out of images by models that write what they see: LightOnOCR, GLM-OCR, PaddleOCR-VL.",
     "page_encoder": "Images of pages, found by questions in words through late interaction: ColPali, ColQwen2.",

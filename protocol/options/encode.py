@@ -16,7 +16,7 @@ OVERFLOWS = ("truncate", "error")
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """How to encode: nothing here but `output_types`, `is_query`, `instruction`, `prompt` and `chunk` changes the forward."""
+    """How to encode: only `output_types`, `is_query`, `instruction`, `prompt` and `chunk` change the forward."""
 
     output_types: tuple[str, ...] = ("dense",)
     output_dtype: str = "float32"
@@ -54,9 +54,10 @@ def parse_encode_options(
 
 
 def _output_types(value: Any, context: Context) -> tuple[str, ...]:
-    """Of many vectors one can be made, with `muvera`; whether both were asked for is seen where they are made."""
+    """Of a text's many vectors one can be made, where `muvera` is asked for too."""
     own = tuple(context.defaults.get("output_types", context.spec.outputs))
-    offered = (*own, "dense") if "multivector" in context.spec.outputs and "dense" not in own else own
+    folds = {**context.defaults, **context.given}.get("muvera") is not None
+    offered = (*own, "dense") if folds and "dense" not in own else own
     if not isinstance(value, list | tuple) or not value:
         raise InvalidInput(f"must be a list of outputs, not {shown(value)}")
     for output in value:

@@ -17,10 +17,11 @@ _MAX_TEXT_CHARACTERS = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an option's meaning may depend on: the model, and its profile's defaults."""
+    """What an option's meaning may depend on: the model, its profile's defaults, and what else the caller asks for."""
 
     spec: ModelSpec
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 # Answers the option's value, None for one that changes nothing. Raises InvalidInput without naming the option.
@@ -50,7 +51,7 @@ def read(
     """
     known = {name: value for name, value in (defaults or {}).items() if value is not None}
     fields = {name: value for name, value in known.items() if name in vocabulary.readers}
-    context = Context(spec, known)
+    context = Context(spec, known, raw)
     for written, value in raw.items():
         name = vocabulary.aliases.get(written, written)
         if value is None or name == PROFILE:

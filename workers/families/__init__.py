@@ -33,6 +33,7 @@ FAMILIES = {
     "owl": "workers.families.owl",
     "page_encoder": "workers.families.page_encoder",
     "page_reader": "workers.families.page_reader",
+    "parakeet": "workers.families.parakeet",
     "segmenter": "workers.families.segmenter",
     "sparse_encoder": "workers.families.sparse_encoder",
     "token_classifier": "workers.families.token_classifier",

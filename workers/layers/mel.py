@@ -1,4 +1,4 @@
-"""Log-mel spectrograms as Whisper's feature extractor makes them, in NumPy: no torch, no transformers."""
+"""Log-mel spectrograms as Whisper's and Parakeet's feature extractors make them, in NumPy: no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,54 @@ class MelRecipe:
         logs = np.log10(np.maximum(self.filters @ power.T.astype(np.float32), _LEAST_POWER))
         scaled: np.ndarray = (np.maximum(logs, logs.max() - _RANGE) + 4) / 4
         return scaled.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelledRecipe:
+    """How Parakeet wants sound of any length: high tones raised, every bin brought to mean 0 and deviation 1."""
+
+    rate: int  # Hz
+    hop: int  # samples from frame to frame
+    width: int  # samples of a transform
+    inner: int  # samples of them that are looked at
+    preemphasis: float
+    filters: np.ndarray  # (bins, frequencies)
+
+    @property
+    def least(self) -> int:
+        """Samples: of fewer than two frames no deviation can be told."""
+        return 2 * self.hop
+
+    def apply(self, samples: np.ndarray) -> np.ndarray:
+        """(frames, bins), float32."""
+        raised = np.concatenate([samples[:1], samples[1:] - np.float32(self.preemphasis) * samples[:-1]])
+        edged = np.pad(raised, self.width // 2)
+        count = len(samples) // self.hop
+        frames = np.lib.stride_tricks.sliding_window_view(edged, self.width)[:: self.hop][:count]
+        window = np.zeros(self.width, np.float32)
+        start = (self.width - self.inner) // 2
+        window[start : start + self.inner] = np.hanning(self.inner)
+        power = (np.abs(np.fft.rfft(frames * window, axis=1)) ** 2).astype(np.float32)
+        logs = np.log(power @ self.filters.T + np.float32(2**-24))
+        levelled: np.ndarray = (logs - logs.mean(0)) / (logs.std(0, ddof=1) + 1e-5)
+        return levelled.astype(np.float32)
+
+
+def read_levelled(model: str, folder: Path) -> LevelledRecipe:
+    """Raises ModelLoadFailed for a checkpoint without the file."""
+    config: dict[str, Any] | None = read_json(model, folder / _FILE)
+    config = config or (read_json(model, folder / "processor_config.json", {}) or {}).get("feature_extractor")
+    if config is None:
+        raise load_failed(model, UNSUPPORTED, f"its file {_FILE} is missing")
+    rate, width = int(config.get("sampling_rate", 16_000)), int(config.get("n_fft", 512))
+    return LevelledRecipe(
+        rate=rate,
+        hop=int(config.get("hop_length", 160)),
+        width=width,
+        inner=int(config.get("win_length", 400)),
+        preemphasis=float(config.get("preemphasis", 0.97)),
+        filters=filters(int(config.get("feature_size", 80)), width, rate),
+    )
 
 
 def read(model: str, folder: Path) -> MelRecipe:
