@@ -26,7 +26,7 @@ SCENARIOS = {
     "mixed lengths": Scenario(trace="mixed"),
     "diurnal": Scenario(trace="diurnal"),
     "bursts": Scenario(trace="bursts", level=0.7),
-    "a quarter more than the cards can do": Scenario(level=1.25),
+    "overload": Scenario(level=1.25),
     "bulk job": Scenario(trace="bulk"),
 }
 OTHERS = (SHOAL, router("two choices", 0.05), router("shortest", 0.05))
