@@ -46,6 +46,11 @@ class MuveraSchema(fields.Serializer[Any]):
     dims = fields.IntegerField(required=False, min_value=16)
 
 
+class SmveSchema(fields.Serializer[Any]):
+    width = fields.IntegerField(required=False, min_value=256)
+    k = fields.IntegerField(required=False, min_value=1)
+
+
 class EncodeOptionsSchema(fields.Serializer[Any]):
     is_query = fields.BooleanField(required=False, allow_null=True)
     prompt = fields.CharField(required=False, allow_null=True, allow_blank=True)
@@ -54,6 +59,7 @@ class EncodeOptionsSchema(fields.Serializer[Any]):
     overflow = fields.ChoiceField(OVERFLOWS, required=False, allow_null=True)
     chunk = ChunkSchema(required=False, allow_null=True, help_text="A vector for each stretch of a long text.")
     muvera = MuveraSchema(required=False, allow_null=True, help_text="One dense vector of many.")
+    smve = SmveSchema(required=False, allow_null=True, help_text="One sparse vector of many.")
     profile = fields.CharField(required=False, allow_null=True)
 
 

@@ -28,6 +28,7 @@ class EncodeOptions:
     overflow: str = "truncate"
     chunk: Mapping[str, int] | None = None  # a vector for each stretch of a text, instead of one for its beginning
     muvera: Mapping[str, int] | None = None  # how a multi-vector model's vectors become the one that `dense` asks for
+    smve: Mapping[str, int] | None = None  # the same for `sparse`
 
     def to_wire(self) -> dict[str, Any]:
         wire = {name: getattr(self, name) for name in self.__slots__}
@@ -49,15 +50,16 @@ def parse_encode_options(
     """See `reading.read`."""
     fields = reading.read(ENCODE, raw, spec, defaults, paths)
     if "output_types" not in fields and "dense" not in spec.outputs:
-        fields["output_types"] = ("dense",) if fields.get("muvera") is not None else spec.outputs
+        folded = [output for output, option in _FOLDS.items() if fields.get(option) is not None]
+        fields["output_types"] = tuple(folded) or spec.outputs
     return EncodeOptions.from_wire(fields)
 
 
 def _output_types(value: Any, context: Context) -> tuple[str, ...]:
-    """Of a text's many vectors one can be made, where `muvera` is asked for too."""
+    """Of a text's many vectors one can be made, where its option is asked for too."""
+    asked = {**context.defaults, **context.given}
     own = tuple(context.defaults.get("output_types", context.spec.outputs))
-    folds = {**context.defaults, **context.given}.get("muvera") is not None
-    offered = (*own, "dense") if folds and "dense" not in own else own
+    offered = tuple(dict.fromkeys((*own, *(output for output in _FOLDS if asked.get(_FOLDS[output]) is not None))))
     if not isinstance(value, list | tuple) or not value:
         raise InvalidInput(f"must be a list of outputs, not {shown(value)}")
     for output in value:
@@ -107,23 +109,31 @@ def _chunk(value: Any, context: Context) -> dict[str, int]:
     return dict(given)
 
 
+# What one vector is made of many by → the least and the most of each number that shapes it
 _MUVERA = {"repetitions": (1, 100), "planes": (1, 10), "dims": (16, 65_536)}
+_SMVE = {"width": (256, 131_072), "k": (1, 256)}
+# Which output one of these options makes
+_FOLDS = {"dense": "muvera", "sparse": "smve"}
 
 
-def _muvera(value: Any, context: Context) -> dict[str, int]:
+def _shape(bounds: Mapping[str, tuple[int, int]]) -> reading.Reader:
     """`{}` or true for the usual shape."""
-    if "multivector" not in context.spec.outputs:
-        raise InvalidInput(f"{context.spec.model!r} gives no vectors by token that could be made one")
-    given = {} if value is True else value
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"must be a map, not {shown(value)}")
-    for name, number in given.items():
-        if name not in _MUVERA:
-            raise InvalidInput(f"has no {reading.shown_key(name)!r}; it has {', '.join(_MUVERA)}")
-        least, most = _MUVERA[name]
-        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-            raise InvalidInput(f"{name} must be a whole number from {least} to {most}, not {shown(number)}")
-    return dict(given)
+
+    def read_shape(value: Any, context: Context) -> dict[str, int]:
+        if "multivector" not in context.spec.outputs:
+            raise InvalidInput(f"{context.spec.model!r} gives no vectors by token that could be made one")
+        given = {} if value is True else value
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"must be a map, not {shown(value)}")
+        for name, number in given.items():
+            if name not in bounds:
+                raise InvalidInput(f"has no {reading.shown_key(name)!r}; it has {', '.join(bounds)}")
+            least, most = bounds[name]
+            if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+                raise InvalidInput(f"{name} must be a whole number from {least} to {most}, not {shown(number)}")
+        return dict(given)
+
+    return read_shape
 
 
 ENCODE = Vocabulary(
@@ -138,7 +148,8 @@ ENCODE = Vocabulary(
         "normalize": reading.flag,
         "overflow": reading.choice(*OVERFLOWS, aliases=OVERFLOW_ALIASES),
         "chunk": _chunk,
-        "muvera": _muvera,
+        "muvera": _shape(_MUVERA),
+        "smve": _shape(_SMVE),
     },
     {"overflow_policy": "overflow"},
 )

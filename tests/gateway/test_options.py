@@ -120,3 +120,15 @@ def test_chunks_that_cannot_be_are_refused(value: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_encode_options({"chunk": value}, replace(FAKE, max_tokens=512))
     assert caught.value.param == "options.chunk"
+
+
+def test_many_vectors_can_be_asked_for_as_a_sparse_one() -> None:
+    options = parse_encode_options({"smve": {"k": 8}, "muvera": {}}, MULTI)
+    assert (options.output_types, options.smve) == (("dense", "sparse"), {"k": 8})
+
+
+@pytest.mark.parametrize("value", [3, {"width": 10}, {"k": 0}, {"dims": 300}])
+def test_a_sparse_shape_that_cannot_be_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_encode_options({"smve": value}, MULTI)
+    assert caught.value.param == "options.smve"

@@ -18,7 +18,7 @@ from protocol.spec import ModelSpec
 from tests.models import tiny
 from tests.models.contract import Contract
 from workers.families.alone import Alone
-from workers.layers import muvera
+from workers.layers import anchors, muvera
 
 WORDS = tiny.words()
 TEXTS = [
@@ -387,3 +387,48 @@ def test_many_vectors_are_made_one(colbert: Alone) -> None:
     assert np.allclose(both[3]["dense"]["values"], again, atol=1e-4)
     [one] = rows(colbert, "a", output_types=["dense"], muvera={})
     assert one["dense"]["dims"] == 10_240 and "multivector" not in one
+
+
+def test_anchors_order_documents_as_maxsim_does() -> None:
+    """Of 60 documents the best by MaxSim is among the first three by inner product, for nearly all queries."""
+    chance = np.random.default_rng(7)
+    drawn = torch.from_numpy(anchors.directions(8192, 32))
+
+    def sparse(rows: np.ndarray, is_query: bool) -> np.ndarray:
+        vector = np.zeros(8192, np.float32)
+        places, values = anchors.joined(*anchors.nearest(torch.from_numpy(rows), drawn, 32), is_query)
+        vector[places] = values
+        return vector
+
+    documents = [unit(chance.normal(size=(20, 32))) for _ in range(60)]
+    made = np.stack([sparse(rows, False) for rows in documents])
+    found = 0
+    for target in range(40):
+        query = unit(documents[target][chance.choice(20, 6, replace=False)] + 0.1 * chance.normal(size=(6, 32)))
+        best = np.argsort(made @ sparse(query, True))[::-1]
+        exact = int(np.argmax([(query @ rows.T).max(1).sum() for rows in documents]))
+        found += exact in best[:3]
+    assert found >= 38
+
+
+@pytest.mark.parametrize("is_query", [True, False])
+def test_many_vectors_are_made_one_sparse_one(colbert: Alone, is_query: bool) -> None:
+    """By its definition: the nearest directions of each row, summed for queries, the largest for documents."""
+    asked = {"output_types": ["sparse"], "smve": {"width": 512, "k": 3}, "is_query": is_query}
+    found = rows(colbert, *TEXTS, **asked)
+    plain = rows(colbert, *TEXTS, output_types=["multivector"], is_query=is_query)
+    for one, other in zip(found, plain, strict=True):
+        assert "multivector" not in one and one["sparse"]["dims"] == 512
+        near = other["multivector"]["values"] @ anchors.directions(512, 16).T
+        wanted = np.zeros(512, np.float32)
+        for row in near:
+            for place in np.argsort(row)[-3:]:
+                wanted[place] = wanted[place] + row[place] if is_query else max(wanted[place], row[place])
+        assert one["sparse"]["indices"].tolist() == np.flatnonzero(wanted > 0).tolist()
+        assert np.allclose(one["sparse"]["values"], wanted[wanted > 0], atol=1e-4)
+
+
+def test_all_three_forms_can_be_had_together(colbert: Alone) -> None:
+    outputs = ["multivector", "dense", "sparse"]
+    [one] = rows(colbert, TEXTS[2], output_types=outputs, muvera={"dims": 64}, smve={"width": 256})
+    assert one.keys() >= set(outputs)

@@ -17,7 +17,7 @@ from protocol.messages import Payload
 from protocol.options import EncodeOptions, ScoreOptions
 from protocol.spec import ModelSpec
 from workers.families import Parts, Prepared
-from workers.layers import interaction, multivector, muvera, parking, transformer, vectors
+from workers.layers import anchors, interaction, multivector, muvera, parking, transformer, vectors
 from workers.layers.checkpoint import Checkpoint, read_json
 from workers.layers.multivector import MultiVectorCheckpoint
 from workers.layers.texts import TextReader, by_chunk
@@ -52,7 +52,17 @@ class MultiVectorPreparer:
             return self._prepare_pairs(payload)
         wanted = EncodeOptions.from_wire(payload.options)
         self._check(wanted)
-        return self._read(self._query if wanted.is_query else self._document, payload.items, payload.options)
+        read = self._read(self._query if wanted.is_query else self._document, payload.items, payload.options)
+        if "sparse" not in wanted.output_types:
+            return read
+        shape = anchors.Shape.from_wire(wanted.smve or {})
+        asked = {"anchors": (shape.width, shape.k), "rows": wanted.output_types != ("sparse",)}
+        return [
+            found
+            if isinstance(found, ShoalError)
+            else [replace(part, inputs={**part.inputs, **asked}) for part in found]
+            for found in read
+        ]
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
         if "score" in outputs[0]:
@@ -68,6 +78,11 @@ class MultiVectorPreparer:
             )
         if "dense" in wanted.output_types:
             made["dense"] = self._as_one(output, wanted)
+        if "sparse" in wanted.output_types:
+            words, values = anchors.joined(output["places"], output["near"], bool(wanted.is_query))
+            width = anchors.Shape.from_wire(wanted.smve or {}).width
+            found = {"dims": width, "indices": words, "values": values}
+            made["sparse"] = vectors.finish_sparse(self._model, found, wanted.output_dtype)
         return made
 
     def _as_one(self, output: Mapping[str, Any], wanted: EncodeOptions) -> dict[str, Any]:
@@ -91,11 +106,10 @@ class MultiVectorPreparer:
         return total / count if self._about.is_mean else total
 
     def _check(self, wanted: EncodeOptions) -> None:
-        if "sparse" in wanted.output_types:
-            raise InvalidInput(f"model {self._model!r} gives no sparse vectors", param="options.output_types")
-        if "dense" in wanted.output_types and wanted.muvera is None:
-            wrong = f"model {self._model!r} gives one vector for all tokens only with the option 'muvera'"
-            raise InvalidInput(wrong, param="options.output_types")
+        for output, option, shape in (("dense", "muvera", wanted.muvera), ("sparse", "smve", wanted.smve)):
+            if output in wanted.output_types and shape is None:
+                wrong = f"model {self._model!r} gives one {output} vector of a text only with the option {option!r}"
+                raise InvalidInput(wrong, param="options.output_types")
         if wanted.normalize is False and self._about.normalize:
             wrong = f"model {self._model!r} compares vectors of unit length; they cannot be had otherwise"
             raise InvalidInput(wrong, param="options.normalize")
@@ -175,6 +189,7 @@ class MultiVector:
         self._settled = settled
         self._projections = projections
         self._precision = transformer.dtype_of(settled.model)
+        self._drawn: Any = None
         self.bytes = transformer.bytes_of(settled.model, projections)
         self.host_copy = parking.TorchCopy.of(settled.model, projections)
         probe = {"ids": np.zeros(1, np.int32), "seen": 1, "kept": np.zeros(1, np.int32)}
@@ -188,11 +203,29 @@ class MultiVector:
         with torch.inference_mode():
             rows = self._rows(texts)
             return [
-                {"rows": rows[index].cpu().numpy(), "precision": self._precision}
+                self._answer(batch[index], rows[index])
                 if query is None
                 else {"score": interaction.maxsim(rows[query], rows[index]), "count": len(rows[query])}
                 for index, query in enumerate(query_of)
             ]
+
+    def _answer(self, inputs: Mapping[str, Any], rows: Any) -> Mapping[str, Any]:
+        """Rows, and where anchors are asked for the nearest of each row: `places` and how `near`, (rows, k)."""
+        answer: dict[str, Any] = {"precision": self._precision}
+        if inputs.get("rows", True):
+            answer["rows"] = rows.cpu().numpy()
+        if "anchors" in inputs:
+            width, k = inputs["anchors"]
+            answer["places"], answer["near"] = anchors.nearest(rows, self._directions(width, rows), k)
+        return answer
+
+    def _directions(self, width: int, rows: Any) -> Any:
+        """On the model's device; of the last shape that was asked for."""
+        import torch
+
+        if self._drawn is None or self._drawn.shape != (width, rows.shape[1]):
+            self._drawn = torch.from_numpy(anchors.directions(width, rows.shape[1])).to(rows.device)
+        return self._drawn
 
     def _rows(self, texts: Sequence[Mapping[str, Any]]) -> list[Any]:
         import torch
