@@ -127,8 +127,8 @@ def render_error(error: ShoalError, request_id: str) -> HttpResponse:
 
 
 def _verbose(data: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """A translation is in English, whatever was spoken."""
-    language = "en" if task == TRANSLATE else data["language"]
+    """A translation is in English, whatever was spoken; not every model tells what was."""
+    language = "en" if task == TRANSLATE else data.get("language", "unknown")
     return {
         "task": task,
         "language": NAMES.get(language, language),
@@ -138,8 +138,11 @@ def _verbose(data: Mapping[str, Any], task: str) -> dict[str, Any]:
 
 
 def _segment(index: int, segment: Mapping[str, Any]) -> dict[str, Any]:
+    """Some models tell no chances; their fields are left out."""
     written = segment["text"].encode()
+    chances = {"avg_logprob": "avg_logprob", "no_speech": "no_speech_prob"}
     return {
+        **{name: segment[own] for own, name in chances.items() if own in segment},
         "id": index,
         "seek": segment["start_ms"] // 10,
         "start": segment["start_ms"] / 1000,
@@ -147,9 +150,7 @@ def _segment(index: int, segment: Mapping[str, Any]) -> dict[str, Any]:
         "text": segment["text"],
         "tokens": segment["tokens"],
         "temperature": 0.0,
-        "avg_logprob": segment["avg_logprob"],
         "compression_ratio": len(written) / len(zlib.compress(written)),
-        "no_speech_prob": segment["no_speech"],
     }
 
 

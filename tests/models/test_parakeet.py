@@ -29,7 +29,7 @@ BINS = 16
 
 def tokenizer(folder: Path) -> int:
     """Words of sentencepiece's kind, with a token for silence last; how many there are."""
-    pieces = ["<unk>", "<pad>", *(f"▁{word}" for word in tiny.words(20)), *"abcdefghij", "<blank>"]
+    pieces = ["<unk>", "<pad>", *(f"▁{word}" for word in tiny.words(20)), "▁.", *"abcdefghi", "<blank>"]
     made = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
@@ -123,12 +123,16 @@ class TestCtc(ExtractContract):
     def bad_item(cls) -> dict[str, Any]:
         return {"audio": {"data": item(0.5)["audio"]["data"][:300]}}
 
-    def test_an_option_it_does_not_read_is_refused(self, loaded: Alone) -> None:
-        with pytest.raises(InvalidInput):
-            loaded.preparer.prepare(Payload(self.payload().items, {"timestamps": True}))
-
     def test_something_is_heard(self, expected: list[Mapping[str, Any]]) -> None:
         assert len({result["data"]["transcript"] for result in expected}) > 2
+
+    def test_segments_are_the_transcript_in_order(self, loaded: Alone, expected: list[Mapping[str, Any]]) -> None:
+        timed = loaded.run(Payload(self.payload().items, {"timestamps": True, "task": "transcribe"}))
+        for result, plain in zip(timed, expected, strict=True):
+            segments, data = result["data"]["segments"], plain["data"]
+            assert " ".join(segment["text"] for segment in segments) == data["transcript"]
+            times = [time for segment in segments for time in (segment["start_ms"], segment["end_ms"])]
+            assert times == sorted(times) and (not times or times[-1] <= data["duration_ms"])
 
 
 class TestTdt(TestCtc):
@@ -163,7 +167,7 @@ def test_the_shortest_sound_is_read(ctc: Alone) -> None:
 
 def test_what_is_no_number_is_never_a_transcript(ctc: Alone) -> None:
     with pytest.raises(NonFiniteOutput):
-        ctc.preparer.finish([{"ids": np.zeros(1, np.int32), "finite": False}], [], {})
+        ctc.preparer.finish([{"ids": np.zeros(1, np.int32), "at": np.zeros(1, np.int32), "finite": False}], [], {})
     [output] = ctc.model.forward([{"features": np.full((40, BINS), np.nan, np.float32)}], None)
     assert not output["finite"]
 
@@ -172,3 +176,23 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     tiny.bare("bert", tmp_path)
     with pytest.raises(ModelLoadFailed, match="parakeet_tdt"):
         Alone(SPEC, tmp_path)
+
+
+def test_a_sentence_ends_a_segment(ctc: Alone) -> None:
+    """Whose time is that of its tokens' frames, of 80 ms each."""
+    dot = ctc.preparer._tokenizer.token_to_id("▁.")  # type: ignore[attr-defined]
+    words = [ctc.preparer._tokenizer.token_to_id(f"▁{word}") for word in tiny.words(3)]  # type: ignore[attr-defined]
+    silence = next(iter(ctc.preparer._silent))  # type: ignore[attr-defined]
+    ids = np.array([silence, words[0], words[0], dot, silence, words[1], words[2]], np.int32)
+    [parts] = ctc.preparer.prepare(Payload([item(2.0)]))
+    assert isinstance(parts, list)
+    output = {"ids": ids, "at": np.arange(len(ids), dtype=np.int32), "finite": True}
+    segments = ctc.preparer.finish([output], parts, {"timestamps": True})["data"]["segments"]
+    assert [(one["start_ms"], one["end_ms"]) for one in segments] == [(80, 400), (400, 2000)]
+    assert segments[0]["text"].endswith(".") and len(segments[1]["tokens"]) == 2
+
+
+def test_it_translates_nothing(ctc: Alone) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ctc.run(Payload([item(0.3)], {"task": "translate"}))
+    assert caught.value.param == "options.task"

@@ -5,7 +5,7 @@ leaves out. The language is the model's own affair.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from workers.layers.pauses import cuts
 from workers.weights import files
 from workers.weights.failures import CORRUPT, UNSUPPORTED, load_failed
 
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({"task", "timestamps"})
+TASK = "transcribe"  # the only one
 # config.json's model_type → the class of transformers
 MODEL_TYPES = {"parakeet_ctc": "ParakeetForCTC", "parakeet_rnnt": "ParakeetForRNNT", "parakeet_tdt": "ParakeetForTDT"}
 PIECE_S = 120  # at most; attention looks from every frame to every other
+_ENDS = (".", "!", "?", "。", "！", "？")
 
 
 class ParakeetPreparer:
@@ -40,6 +42,7 @@ class ParakeetPreparer:
         if len(self._recipe.filters) != int(encoder.get("num_mel_bins", 80)):
             raise load_failed(spec.model, UNSUPPORTED, "its feature extractor makes other bins than it reads")
         self._shrinks = int(encoder.get("subsampling_factor", 8))
+        self._frame_ms = 1000 * self._recipe.hop * self._shrinks // self._recipe.rate
         self._groups = config["model_type"] == "parakeet_ctc"
         self._silent = {
             int(config[name]) for name in ("pad_token_id", "blank_token_id") if config.get(name) is not None
@@ -50,8 +53,10 @@ class ParakeetPreparer:
             raise load_failed(spec.model, CORRUPT, "its file tokenizer.json is missing or damaged") from error
 
     def prepare(self, payload: Payload) -> list[Parts | ShoalError]:
-        ExtractOptions.from_wire(payload.options)
+        wanted = ExtractOptions.from_wire(payload.options)
         refuse_unread(payload.options, OPTIONS, self._model)
+        if wanted.task not in (None, TASK):
+            raise InvalidInput(f"model {self._model!r} can {TASK} and nothing else", param="options.task")
         return [self._prepare(item) for item in payload.items]
 
     def _prepare(self, item: Mapping[str, Any]) -> Parts | ShoalError:
@@ -70,19 +75,45 @@ class ParakeetPreparer:
         heard = np.pad(samples, (0, max(0, self._recipe.least - len(samples))))
         features = self._recipe.apply(heard)
         cost = -(-len(features) // self._shrinks)
-        return Prepared({"features": features}, cost, units={"audio_ms": ended - begun}, about=ended)
+        return Prepared({"features": features}, cost, units={"audio_ms": ended - begun}, about=(begun, ended))
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
         if not all(output["finite"] for output in outputs):
             raise NonFiniteOutput(f"model {self._model!r} heard something that is no number")
-        texts = [self._spell(output["ids"].tolist()) for output in outputs]
-        transcript = " ".join(text for text in texts if text)
-        return {"data": {"transcript": transcript, "duration_ms": parts[-1].about}}
+        pieces = [(self._heard(output), *part.about) for output, part in zip(outputs, parts, strict=True)]
+        texts = [self._spell([token for token, _ in heard]) for heard, *_ in pieces]
+        data: dict[str, Any] = {
+            "transcript": " ".join(text for text in texts if text),
+            "duration_ms": parts[-1].about[1],
+        }
+        if options.get("timestamps"):
+            data["segments"] = [segment for piece in pieces for segment in self._segments(*piece)]
+        return {"data": data}
+
+    def _heard(self, output: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """Tokens and the frames they were said at, without silence: of CTC's, neighbours that are equal are one."""
+        said = list(zip(output["ids"].tolist(), output["at"].tolist(), strict=True))
+        if self._groups:
+            said = [next(group) for _, group in itertools.groupby(said, key=lambda one: one[0])]
+        return [(token, at) for token, at in said if token not in self._silent]
+
+    def _segments(self, heard: Sequence[tuple[int, int]], begun: int, ended: int) -> Iterator[dict[str, Any]]:
+        """Sentences, as far as the model writes their ends; one is over where the next begins."""
+        tokens: list[int] = []
+        start = begun
+        for index, (token, at) in enumerate(heard):
+            if not tokens:
+                start = min(begun + at * self._frame_ms, ended)
+            tokens.append(token)
+            is_last = index + 1 == len(heard)
+            text = self._spell(tokens)
+            if is_last or text.endswith(_ENDS):
+                end = ended if is_last else min(begun + heard[index + 1][1] * self._frame_ms, ended)
+                yield {"start_ms": start, "end_ms": max(end, start), "text": text, "tokens": tokens}
+                tokens = []
 
     def _spell(self, ids: Sequence[int]) -> str:
-        """As the checkpoint's tokenizer does: of CTC's ids neighbours that are equal are one."""
-        heard = [token for token, _ in itertools.groupby(ids)] if self._groups else ids
-        text: str = self._tokenizer.decode([token for token in heard if token not in self._silent])
+        text: str = self._tokenizer.decode(list(ids))
         return text.strip()
 
 
@@ -104,7 +135,9 @@ class Parakeet:
         self.host_copy = parking.TorchCopy.of(self._model)
 
     def forward(self, batch: Sequence[Mapping[str, Any]], key: Any) -> list[Mapping[str, Any]]:
-        """Of each piece its `ids`, int32, those of silence among them, and whether all that was heard is `finite`."""
+        """Of each piece its `ids`, int32, those of silence among them, the frames that they were said `at`, and whether
+        all that was heard is `finite`.
+        """
         import torch
 
         lengths = np.array([len(inputs["features"]) for inputs in batch])
@@ -122,18 +155,20 @@ class Parakeet:
                 )
                 rows = self._cut(*(values.cpu().numpy() for values in (found.sequences, found.durations)))
             else:
-                rows = list(self._model.generate(input_features=features, attention_mask=mask).cpu().numpy())
+                found = self._model.generate(input_features=features, attention_mask=mask).cpu().numpy()
+                rows = [(row, np.arange(len(row))) for row in found]
         return [
-            {"ids": row.astype(np.int32), "finite": bool(good)} for row, good in zip(rows, self._finite, strict=True)
+            {"ids": ids.astype(np.int32), "at": at.astype(np.int32), "finite": bool(good)}
+            for (ids, at), good in zip(rows, self._finite, strict=True)
         ]
 
-    def _cut(self, ids: np.ndarray, durations: np.ndarray) -> list[np.ndarray]:
+    def _cut(self, ids: np.ndarray, durations: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """What each row said of its own frames: the library goes on with all rows until the longest has ended."""
         at = np.cumsum(durations, 1) - durations  # the frame at which each token was said
         places = np.arange(ids.shape[1])[None, :]
         own = (at < self._frames[:, None]) & (places <= (self._frames[:, None] + 1) * self._per_frame)
         own[:, 0] = False  # the token that a decoder starts with
-        return [row[kept] for row, kept in zip(ids, own, strict=True)]
+        return [(row[kept], frames[kept]) for row, frames, kept in zip(ids, at, own, strict=True)]
 
     def _listen(self, module: Any, asked: Any, found: Any) -> None:
         """What comes out of the encoder decides everything, and greedy choices would hide that it is no number."""
