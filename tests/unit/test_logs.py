@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from project.logs import FieldFormatter
+from protocol.log_lines import FieldFormatter
 
 
 def line(message: str, **fields: object) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import ShoalError
+from protocol.log_lines import FieldFormatter
 from protocol.spec import ModelSpec
 from workers.engine import failures, memory, pipe
 from workers.engine.traces import Traces
@@ -202,8 +203,15 @@ def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:500]
 
 
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(FieldFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("docling").setLevel(logging.WARNING)  # tells every step of every document
+
+
 def main(fd: int, device: str) -> None:
     # The worker decides when an engine ends: by closing the pipe. Ctrl-C reaches the whole terminal group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _log_to_stderr()
     Engine(socket.socket(fileno=fd), device).run()
