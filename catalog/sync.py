@@ -23,15 +23,21 @@ class Outcome:
     vanished: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
-    def lines(self) -> list[str]:
-        """For people, one change a line."""
+    def lines(self, most: int | None = None) -> list[str]:
+        """For people, one change a line; of what is added or updated more than `most` are counted only."""
         return [
-            *(f"added     {name}" for name in self.added),
-            *(f"updated   {name}" for name in self.updated),
+            *_named_or_counted("added", self.added, most),
+            *_named_or_counted("updated", self.updated, most),
             *(f"returned  {name}: its file is back" for name in self.returned),
             *(f"disabled  {name}: its file is gone" for name in self.vanished),
             *(f"refused   {sentence}" for sentence in self.refused),
         ]
+
+
+def _named_or_counted(change: str, names: Sequence[str], most: int | None) -> list[str]:
+    if most is not None and len(names) > most:
+        return [f"{change:<9} {len(names)} models"]
+    return [f"{change:<9} {name}" for name in names]
 
 
 def sync(entries: Sequence[Entry], now: datetime) -> Outcome:

@@ -88,12 +88,20 @@ def model_table() -> str:
             ", ".join(f"{output} {width}" for output, width in entry.model.spec.dims.items()),
             str(entry.model.spec.max_tokens or ""),
             ", ".join(f"`:{profile}`" for profile in entry.model.profiles if profile != "default") or "–",
-            f"`{entry.model.spec.source.package}`" if entry.model.spec.source.package else "hub",
+            _weights(entry),
             str(entry.document.get("license", "")),
         )
         for entry in loader.load([loader.ENTRIES])
     )
     return table(("model", "primitives", "width", "longest input", "profiles", "weights from", "licence"), rows)
+
+
+def _weights(entry: loader.Entry) -> str:
+    if "source" not in entry.document:
+        family = entry.model.spec.family
+        return f"[see {family}](#{family})"
+    package = entry.model.spec.source.package
+    return f"`{package}`" if package else "hub"
 
 
 def family_table() -> str:

@@ -40,7 +40,7 @@ def _prepare() -> dict[str, Any]:
 
     _reach()
     _migrate()
-    call_command("sync_catalog", stdout=sys.stderr)
+    call_command("sync_catalog", verbosity=0, stdout=sys.stderr)
     answer = io.StringIO()
     call_command("ensure_admin", stdout=answer)
     return {**json.loads(answer.getvalue()), "keys": len(issuing.read_keys())}

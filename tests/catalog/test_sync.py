@@ -232,6 +232,13 @@ def finish(process: "subprocess.Popen[str]") -> list[str]:
     return out.splitlines()
 
 
+def test_many_additions_can_be_counted() -> None:
+    outcome = Outcome(added=["org/a", "org/b"], vanished=["org/gone"])
+
+    assert outcome.lines(2) == ["added     org/a", "added     org/b", "disabled  org/gone: its file is gone"]
+    assert outcome.lines(1) == ["added     2 models", "disabled  org/gone: its file is gone"]
+
+
 BOTH_ADDED = ["added     shoal/fake-large", "added     shoal/fake-small"]
 AWAY = "2 entries, not published yet: Redis is away"
 

@@ -11,6 +11,8 @@ from django.utils import timezone
 from catalog import loader, registry
 from catalog.sync import sync
 
+MOST_NAMED = 20  # with `--verbosity 0`: a first start adds all that ship
+
 
 class Command(BaseCommand):
     help = "Bring the catalog in the database in line with its files, and publish it."
@@ -34,7 +36,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{len(entries)} entries, all valid")
             return
         outcome = sync(entries, timezone.now())
-        for line in outcome.lines() or ["nothing changed"]:
+        for line in outcome.lines(None if options["verbosity"] else MOST_NAMED) or ["nothing changed"]:
             self.stdout.write(line)
         version = registry.publish_safely()
         state = f"published as version {version}" if version else "not published yet: Redis is away"
