@@ -156,6 +156,7 @@ async def test_a_schema_out_of_bounds_is_refused(client: httpx.AsyncClient, work
 
 @pytest.mark.parametrize("data", ["iVBORw0K", "data:image/png;base64,iVBORw0K"], ids=["base64", "data url"])
 async def test_media_in_json_arrive_as_bytes(client: httpx.AsyncClient, worker: WorkerDouble, data: str) -> None:
+    """S042: base64 and data URLs; uploads are below."""
     worker.answer = results({"data": {}})
 
     await client.post(EXTRACT, json={"items": [{"images": [{"data": data, "format": "PNG"}]}]})
@@ -164,6 +165,7 @@ async def test_media_in_json_arrive_as_bytes(client: httpx.AsyncClient, worker: 
 
 
 async def test_media_in_messagepack_arrive_as_they_are(client: httpx.AsyncClient, worker: WorkerDouble) -> None:
+    """S042: an upload."""
     worker.answer = results({"data": {}})
     item = {"document": {"data": b"%PDF", "format": None}, "metadata": {"page": 1}}
     content = msgpack.packb({"items": [item]})
@@ -205,6 +207,7 @@ async def test_large_media_go_through_the_blob_store(client: httpx.AsyncClient, 
 async def test_what_is_wrong_with_media_is_named(
     client: httpx.AsyncClient, worker: WorkerDouble, item: dict[str, Any], param: str
 ) -> None:
+    """S041: no bytes, or base64 with a wrong character, among others."""
     response = await client.post(EXTRACT, json={"items": [item]})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
     assert worker.received == []

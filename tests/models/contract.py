@@ -101,6 +101,7 @@ class Contract:
         return [part for found in loaded.preparer.prepare(self.payload()) for part in parts_of(found)]
 
     def test_a_bad_item_is_refused_alone(self, loaded: Alone) -> None:
+        """S034, S041: with its place; in every family."""
         payload = self.payload()
         mixed = Payload([payload.items[0], self.bad_item(), payload.items[1]], payload.options, payload.query)
 

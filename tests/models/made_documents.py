@@ -3,6 +3,7 @@
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 
 _PAD = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
@@ -10,34 +11,91 @@ _ID = bytes(16)
 TYPES = "[Content_Types].xml"
 
 
-def pdf(texts: Sequence[str], *, rotate: int = 0, encrypt: bool = False, size: tuple[int, int] = (595, 842)) -> bytes:
-    """A PDF of one page per text in Helvetica; encrypted ones ask for a password to be opened."""
+def pdf(
+    texts: Sequence[str],
+    *,
+    rotate: int = 0,
+    user: bytes | None = None,
+    owner: bytes | None = None,
+    packed: bool = False,
+    size: tuple[int, int] = (595, 842),
+) -> bytes:
+    """A PDF of one page per text in Helvetica; `size` is as it is shown, upright, whatever the page's `rotate`.
+
+    With a password of `user` it cannot be opened without; with one of the `owner` alone everybody may read it.
+    """
+    streams = [content(text, size, rotate) for text in texts]
+    streams = [zlib.compress(stream) for stream in streams] if packed else streams
+    key, trailer = (None, b"") if user is None and owner is None else _lock(user or b"", owner or user or b"")
     count = len(texts)
     kids = " ".join(f"{4 + 2 * index} 0 R" for index in range(count))
+    width, height = size if rotate % 180 == 0 else size[::-1]
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {count} >>".encode(),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
-    for index, text in enumerate(texts):
-        lines = "".join(f"({line}) Tj 0 -40 Td " for line in text.split("\n"))
-        content = f"BT /F1 24 Tf 60 {size[1] - 100} Td {lines}ET".encode()
+    for index, stream in enumerate(streams):
+        number = 5 + 2 * index
         objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {size[0]} {size[1]}] /Rotate {rotate} "
-            f"/Resources << /Font << /F1 3 0 R >> >> /Contents {5 + 2 * index} 0 R >>".encode()
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {width} {height}] /Rotate {rotate} "
+            f"/Resources << /Font << /F1 3 0 R >> >> /Contents {number} 0 R >>".encode()
         )
-        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
-    return _file(objects, _lock(b"s") if encrypt else b"")
+        body = stream if key is None else _rc4(_object_key(key, number), stream)
+        objects.append(_stream(body, b"/Filter /FlateDecode" if packed else b""))
+    return _file(objects, trailer)
 
 
-def _lock(password: bytes) -> bytes:
-    """The standard security handler, revision 2."""
-    padded = (password + _PAD)[:32]
-    owner = _rc4(hashlib.md5(padded).digest()[:5], padded)
-    key = hashlib.md5(padded + owner + (-4 & 0xFFFFFFFF).to_bytes(4, "little") + _ID).digest()[:5]
-    user = _rc4(key, _PAD)
-    entry = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{owner.hex()}> /U <{user.hex()}> >>"
-    return f"{entry} /ID [<{_ID.hex()}> <{_ID.hex()}>]".encode()
+def content(text: str, size: tuple[int, int] = (595, 842), rotate: int = 0) -> bytes:
+    """What a page of `pdf` draws, line by line."""
+    width, height = size
+    turn = {
+        0: "1 0 0 1 0 0",
+        90: f"0 1 -1 0 {height} 0",
+        180: f"-1 0 0 -1 {width} {height}",
+        270: f"0 -1 1 0 0 {width}",
+    }
+    lines = "".join(f"({line}) Tj 0 -40 Td " for line in text.split("\n"))
+    return (
+        f"{turn[rotate]} cm BT /F1 24 Tf {min(60, width // 8)} {max(height - 100, height // 2)} Td {lines}ET".encode()
+    )
+
+
+def pdf_of_image(side: int, packed: bytes, place: str = "image") -> bytes:
+    """One page with an image of as many black dots each way: drawn, as the mask of another one, or in a pattern."""
+    draw = b"q 500 0 0 500 0 0 cm /I Do Q"
+    dots = b"/ColorSpace /DeviceGray /Filter /FlateDecode"
+    size = b"/Width %d /Height %d /BitsPerComponent 1" % (side, side)
+    large = _stream(packed, b"/Type /XObject /Subtype /Image %s %s" % (size, dots))
+    dot = b"/Type /XObject /Subtype /Image /Width 1 /Height 1 /BitsPerComponent 8 /SMask 6 0 R " + dots
+    tiles = b"/PatternType 1 /PaintType 1 /TilingType 1 /BBox [0 0 500 500] /XStep 500 /YStep 500"
+    tile = b"/Type /Pattern %s /Resources << /XObject << /I 6 0 R >> >>" % tiles
+    drawn = b"/XObject << /I 5 0 R >>"
+    resources, shown, more = {
+        "image": (drawn, draw, [large]),
+        "mask": (drawn, draw, [_stream(zlib.compress(b"\0"), dot), large]),
+        "pattern": (b"/Pattern << /P 5 0 R >>", b"/Pattern cs /P scn 0 0 500 500 re f", [_stream(draw, tile), large]),
+    }[place]
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Resources << %s >> /Contents 4 0 R >>" % resources
+    pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    return _file([b"<< /Type /Catalog /Pages 2 0 R >>", pages, page, _stream(shown), *more], b"")
+
+
+def _stream(body: bytes, entries: bytes = b"") -> bytes:
+    return b"<< %s /Length %d >>\nstream\n%s\nendstream" % (entries, len(body), body)
+
+
+def _lock(user: bytes, owner: bytes) -> tuple[bytes, bytes]:
+    """The standard security handler, revision 2: the file's key, and what stands in its trailer."""
+    padded = (user + _PAD)[:32]
+    entry = _rc4(hashlib.md5((owner + _PAD)[:32]).digest()[:5], padded)
+    key = hashlib.md5(padded + entry + (-4 & 0xFFFFFFFF).to_bytes(4, "little") + _ID).digest()[:5]
+    lock = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{entry.hex()}> /U <{_rc4(key, _PAD).hex()}> >>"
+    return key, f"{lock} /ID [<{_ID.hex()}> <{_ID.hex()}>]".encode()
+
+
+def _object_key(key: bytes, number: int) -> bytes:
+    return hashlib.md5(key + number.to_bytes(3, "little") + bytes(2)).digest()[:10]
 
 
 def _rc4(key: bytes, data: bytes) -> bytes:

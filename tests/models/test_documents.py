@@ -40,11 +40,11 @@ def test_slides_and_sheets_count_as_pages() -> None:
 
 
 BAD = {
-    "encrypted": (made.pdf(["one"], encrypt=True), "pdf", "document_encrypted"),
+    "encrypted": (made.pdf(["one"], user=b"s"), "pdf", "document_encrypted"),
     "encrypted docx": (documents._OLE + bytes(600), "docx", "document_encrypted"),
     "cut short": (PDF[:120], "pdf", "document_corrupt"),
     "pdf of garbage": (b"%PDF-1.7\n" + bytes(range(256)) * 8, None, "document_corrupt"),
-    "no pages": (made.pdf([]), "pdf", "document_corrupt"),
+    "no pages": (made.pdf([]), "pdf", "document_empty"),
     "blank": (b" \n ", "txt", "document_empty"),
     "html called pdf": (b"<!doctype html><p>x", "pdf", "document_type_mismatch"),
     "docx called pptx": (DOCX, "pptx", "document_type_mismatch"),
@@ -54,12 +54,14 @@ BAD = {
     "old word": (documents._OLE + bytes(600), "doc", "document_type_unsupported"),
     "rtf": (b"{\\rtf1 hello}", "rtf", "document_type_unsupported"),
     "an image": (b"\x89PNG\r\n\x1a\n" + bytes(99), None, "document_type_unsupported"),
+    "pages without a page": (made.pdf([]), None, "document_empty"),
     "a program": (b"\x7fELF\x02\x01\x01\x00" + bytes(99), None, "document_type_unsupported"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_each_fault_has_its_reason(name: str) -> None:
+    """S045: told apart, and none with a path or a trace."""
     data, said, reason = BAD[name]
     with pytest.raises(InvalidInput) as refused:
         documents.read({"data": data, "format": said} if said else {"data": data})
@@ -99,6 +101,7 @@ def test_one_page_can_be_taken_out() -> None:
 
 
 def test_many_threads_count_what_one_does() -> None:
+    """S047: PDFium takes one at a time."""
     files = [made.pdf(["x"] * count) for count in (1, 2, 3, 4)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(documents.count_pages, files * 25)) == [1, 2, 3, 4] * 25

@@ -48,6 +48,7 @@ def bomb(side: int) -> bytes:
 
 @pytest.mark.parametrize("kind", images.FORMATS)
 def test_every_format_is_read_by_its_bytes(kind: str) -> None:
+    """S041: whatever the caller says of them."""
     read = images.read(encoded(circle(), kind), "images[0]")
     assert read.mode == "RGB"
     assert read.size == (64, 48)
@@ -56,6 +57,7 @@ def test_every_format_is_read_by_its_bytes(kind: str) -> None:
 
 @pytest.mark.parametrize("side", [50_000, 20_000, 8_000])
 def test_a_decompression_bomb_is_refused_by_its_header(side: int) -> None:
+    """S044: unread."""
     data = bomb(side)
     started = time.perf_counter()
     with pytest.raises(InputTooLong, match=str(images.MAX_PIXELS)) as refused:
@@ -83,6 +85,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_whole_image_is_a_typed_error_of_its_place(name: str) -> None:
+    """S041: half a file, zeros, texts, drawings."""
     with pytest.raises(InvalidInput) as refused:
         images.read(BROKEN[name], "images[1]")
     assert refused.value.param == "images[1]"
@@ -91,11 +94,13 @@ def test_what_is_no_whole_image_is_a_typed_error_of_its_place(name: str) -> None
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 100), (3000, 30)])
 def test_small_and_long_images_are_read(sides: tuple[int, int]) -> None:
+    """S041: down to one pixel."""
     assert images.read(encoded(Image.new("RGB", sides)), "images[0]").size == sides
 
 
 @pytest.mark.parametrize("sides", [(10_000, 1), (1, 101), (5000, 49)])
 def test_a_strip_is_refused(sides: tuple[int, int]) -> None:
+    """S041: 10,000 x 1."""
     with pytest.raises(InvalidInput, match="times the other"):
         images.size(encoded(Image.new("RGB", sides)), "images[0]")
 
@@ -115,6 +120,7 @@ _STORED = {
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG", "TIFF"])
 @pytest.mark.parametrize("orientation", _STORED)
 def test_every_exif_orientation_comes_out_upright(orientation: int, kind: str) -> None:
+    """S042, S101: pixel by pixel."""
     upright = stored = circle()
     for turn in _STORED[orientation]:
         stored = stored.transpose(turn)
@@ -130,6 +136,7 @@ def test_every_exif_orientation_comes_out_upright(orientation: int, kind: str) -
 
 @pytest.mark.parametrize("orientation", [0, 9])
 def test_an_orientation_that_means_nothing_is_none(orientation: int) -> None:
+    """S101: 0 and 9."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     assert images.read(encoded(circle(), exif=exif), "images[0]").size == (64, 48)
@@ -137,6 +144,7 @@ def test_an_orientation_that_means_nothing_is_none(orientation: int) -> None:
 
 @pytest.mark.filterwarnings("default")  # Pillow warns of it
 def test_exif_in_ruins_does_not_spoil_the_pixels() -> None:
+    """S101: nor turns them."""
     data = encoded(circle(), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff\x00")
     assert images.read(data, "images[0]").size == (64, 48)
 
@@ -161,6 +169,7 @@ MODES = {
 
 @pytest.mark.parametrize("name", MODES)
 def test_every_colour_mode_becomes_rgb_on_white(name: str) -> None:
+    """S043: CMYK is not inverted."""
     data, middle = MODES[name]
     read = images.read(data, "images[0]")
     assert read.mode == "RGB"
@@ -176,6 +185,7 @@ def test_numbers_of_32_bits_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
 def test_an_animation_is_its_first_frame(kind: str) -> None:
+    """S041: of GIF, WebP and PNG."""
     other = Image.new("RGB", (64, 48), "blue")
     read = images.read(encoded(circle(), kind, save_all=True, append_images=[other]), "images[0]")
     assert apart(read, (24, 24), RED) < 12

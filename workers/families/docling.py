@@ -84,8 +84,8 @@ class DoclingPreparer:
         first, last = documents.page_range(document, pages)
         count = last - first + 1
         documents.check_count(count, MAX_PAGES)
-        cost = count * _PAGE_COST[task]
-        return Prepared({**inputs, "task": task, "pages": (first, last)}, cost, units={"pages": count}, about=count)
+        inputs |= {"task": task, "pages": (first, last), "damaged": documents.inspect(document.data, first, last)}
+        return Prepared(inputs, count * _PAGE_COST[task], units={"pages": count}, about=count)
 
     def _image(self, data: bytes, task: str) -> Prepared:
         if task == FAST:
@@ -103,12 +103,13 @@ class DoclingPreparer:
             raise load_failed(self._model, NOT_FOUND, f"{wrong} load.artifacts_folder")
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Pages that could not be read are named, never left out in silence."""
+        """Pages that could not be read, or not whole, are named, never left out in silence."""
         [output], [part] = outputs, parts
         if "error" in output:
             raise from_wire(output["error"])
         data = {"markdown": output["markdown"], "pages": part.about}
-        return {"data": {**data, "failed_pages": output["failed"]} if output["failed"] else data}
+        failed = sorted({*output["failed"], *part.inputs.get("damaged", ())})
+        return {"data": {**data, "failed_pages": failed} if failed else data}
 
 
 class LoadedDocling:
@@ -131,7 +132,7 @@ class LoadedDocling:
         try:
             with _at_most(TIMEOUT_S):
                 if inputs.get("task") == OCR:
-                    return {"markdown": self._read(inputs), "failed": []}
+                    return self._read(inputs)
                 return self._through_docling(inputs)
         except InvalidInput as error:
             return {"error": error.to_wire()}
@@ -139,12 +140,25 @@ class LoadedDocling:
             wrong = f"document took more than {TIMEOUT_S:.0f} s to convert; send fewer pages of it"
             return {"error": InputTooLong(wrong, param="document", extra={"reason": "document_timeout"}).to_wire()}
 
-    def _read(self, inputs: Mapping[str, Any]) -> str:
+    def _read(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Raises InvalidInput for an image, and where no page could be read."""
         if inputs["format"] == "image":
-            return lines.text_of(self._reader.read(np.asarray(images.read(inputs["data"], "images[0]"))))
+            return {"markdown": self._text_of(images.read(inputs["data"], "images[0]")), "failed": []}
         first, last = inputs["pages"]
-        pages = (documents.render(inputs["data"], number, f"page {number}")[0] for number in range(first, last + 1))
-        return "\n\n".join(lines.text_of(self._reader.read(np.asarray(page))) for page in pages)
+        texts, failed = [], []
+        for number in range(first, last + 1):
+            try:
+                page, _ = documents.render(inputs["data"], number, f"page {number}")
+            except InvalidInput:
+                failed.append(number)
+                if len(failed) > last - first:
+                    raise
+            else:
+                texts.append(self._text_of(page))
+        return {"markdown": "\n\n".join(texts), "failed": failed}
+
+    def _text_of(self, image: Any) -> str:
+        return lines.text_of(self._reader.read(np.asarray(image)))
 
     def _through_docling(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         from docling.datamodel.base_models import ConversionStatus, DocumentStream

@@ -62,9 +62,14 @@ class OcrPreparer:
             raise InvalidInput(wrong, param="document")
         first, last = documents.page_range(document, wanted)
         documents.check_count(last - first + 1, MAX_PAGES)
+        damaged = documents.inspect(document.data, first, last)
         return [
             Prepared(
-                {"page": documents.single_page(document.data, number), "number": number},
+                {
+                    "page": documents.single_page(document.data, number),
+                    "number": number,
+                    "is_damaged": number in damaged,
+                },
                 _PAGE_COST,
                 units={"pages": 1},
                 about={"page": number},
@@ -73,19 +78,34 @@ class OcrPreparer:
         ]
 
     def finish(self, outputs: Sequence[Mapping[str, Any]], parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Every line says of which image it is where there are several, and of which page."""
+        """Every line says of which image it is where there are several, and of which page.
+
+        Pages that could not be read, or not whole, are named, never left out in silence.
+        """
         threshold = ExtractOptions.from_wire(options).threshold
         least = THRESHOLD if threshold is None else threshold
         entities: list[dict[str, Any]] = []
         texts = []
+        failed = _failed_pages(outputs, parts)
         for output, part in zip(outputs, parts, strict=True):
             if "error" in output:
-                raise from_wire(output["error"])
+                continue
             sure = [line for line in output["lines"] if line["score"] >= least]
             place = {} if len(parts) == 1 and "image" in part.about else part.about
             entities += [{**line, "label": LABEL, **place} for line in sure]
             texts.append(lines.text_of(sure))
-        return {"entities": entities, "data": {"text": "\n\n".join(texts)}}
+        data: dict[str, Any] = {"text": "\n\n".join(texts)}
+        return {"entities": entities, "data": {**data, "failed_pages": failed} if failed else data}
+
+
+def _failed_pages(outputs: Sequence[Mapping[str, Any]], parts: Parts) -> list[int]:
+    """Raises the error of an image, and that of a page where none could be read."""
+    errors = [(part.about, output["error"]) for output, part in zip(outputs, parts, strict=True) if "error" in output]
+    for about, error in errors:
+        if "page" not in about or len(errors) == len(parts):
+            raise from_wire(error)
+    damaged = [part.about["page"] for part in parts if part.inputs.get("is_damaged")]
+    return sorted({*damaged, *(about["page"] for about, _ in errors)})
 
 
 class LoadedOcr:

@@ -5,6 +5,7 @@ unpack to is read from their directory, so that a zip bomb is refused unopened. 
 which fault it is. PDFium is not thread-safe, so all of this process's calls to it take turns.
 """
 
+import contextlib
 import io
 import re
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 from PIL import Image
 
 from protocol.errors import InputTooLong, InvalidInput
-from workers.layers import images
+from workers.layers import images, page_bytes
 
 MAX_BYTES = 64 << 20
 MAX_TEXT_BYTES = 8 << 20  # of html, md, csv, txt
@@ -44,6 +45,7 @@ _ROOTS = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
 _PARTS = {"pptx": re.compile(r"ppt/slides/[^/]+\.xml"), "xlsx": re.compile(r"xl/worksheets/[^/]+\.xml")}
 _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
 _PASSWORD = 4  # PDFium's own number
+_NO_PAGES = re.compile(rb"<<(?=[^>]*/Type\s*/Pages\b)(?=[^>]*/Count\s+0\b)(?![^>]*/Parent\b)[^>]*>>")
 _pdfium = threading.Lock()
 
 
@@ -92,21 +94,65 @@ def count_pages(data: bytes) -> int:
     return pages
 
 
+def inspect(data: bytes, first: int, last: int) -> list[int]:
+    """Numbers of the pages, of these of a PDF, that cannot be read whole because they are damaged.
+
+    Raises InputTooLong for a page with an image of too many pixels: what decodes it would take all memory. Raises
+    InvalidInput where all pages are damaged and show nothing.
+    """
+    with _pdfium:
+        pdf = _opened(data)
+    try:
+        found = [_inspect(pdf, number) for number in range(first, last + 1)]
+    finally:
+        with _pdfium:
+            pdf.close()
+    if all(is_damaged and is_blank for is_damaged, is_blank in found):
+        raise _fault(CORRUPT, "could not be read as a PDF: its pages are damaged")
+    return [number for number, (is_damaged, _) in enumerate(found, first) if is_damaged]
+
+
+def _inspect(pdf: Any, number: int) -> tuple[bool, bool]:
+    """Whether a page is damaged, and whether it shows nothing."""
+    import pypdfium2
+
+    with _pdfium:
+        try:
+            page = pdf[number - 1]
+            is_blank = pypdfium2.raw.FPDFPage_CountObjects(page.raw) == 0
+            sizes = [one.get_px_size() for one in page.get_objects(filter=[pypdfium2.raw.FPDF_PAGEOBJ_IMAGE])]
+            alone = _single_page(pdf, number)
+        except pypdfium2.PdfiumError:
+            return True, True
+    for width, height in [*sizes, *page_bytes.image_sizes(alone)]:
+        if width * height > images.MAX_PIXELS:
+            wrong = f"has an image of {width} x {height} pixels on page {number}; at most {images.MAX_PIXELS} are read"
+            raise _too_large(wrong)
+    return page_bytes.is_damaged(alone, is_blank), is_blank
+
+
 def single_page(data: bytes, number: int) -> bytes:
     """A PDF of that page alone, `number` from 1: what an engine needs to render it."""
     import pypdfium2
 
     with _pdfium:
-        whole, page = _opened(data), pypdfium2.PdfDocument.new()
-        buffer = io.BytesIO()
+        whole = _opened(data)
         try:
-            page.import_pages(whole, [number - 1])
-            page.save(buffer)
+            return _single_page(whole, number)
         except pypdfium2.PdfiumError as error:
             raise _fault(CORRUPT, f"could not be read as a PDF: page {number} is damaged") from error
         finally:
-            page.close()
             whole.close()
+
+
+def _single_page(whole: Any, number: int) -> bytes:
+    """Raises PdfiumError; to be called under the lock."""
+    import pypdfium2
+
+    buffer = io.BytesIO()
+    with contextlib.closing(pypdfium2.PdfDocument.new()) as page:
+        page.import_pages(whole, [number - 1])
+        page.save(buffer)
     return buffer.getvalue()
 
 
@@ -141,6 +187,8 @@ def _opened(data: bytes) -> Any:
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == _PASSWORD:
             raise _fault(ENCRYPTED, "is encrypted; send it without its password") from error
+        if _NO_PAGES.search(data):  # which PDFium takes for damage
+            raise _fault(EMPTY, "has no pages") from error
         raise _fault(CORRUPT, "could not be read as a PDF: it is damaged or cut short") from error
 
 
