@@ -12,6 +12,7 @@ from protocol import parts
 
 _ARRAY = 1
 _KINDS = "fiub"  # floats, ints, unsigned ints, booleans; never objects
+_LONGEST_HEAD = 1024  # bytes of an array's dtype and shape; a reader of its own would refuse arrays of 100 MiB
 
 
 def _encode(value: Any) -> Any:
@@ -27,7 +28,7 @@ def _decode(code: int, data: bytes) -> Any:
     if code != _ARRAY:
         return msgpack.ExtType(code, data)
     unpacker = msgpack.Unpacker()
-    unpacker.feed(data)
+    unpacker.feed(data[:_LONGEST_HEAD])
     dtype, shape = unpacker.unpack()
     kind = np.dtype(dtype)
     if kind.kind not in _KINDS:

@@ -50,21 +50,27 @@ class Engine:
                     self._unload(message["digest"])
 
     def _read(self) -> None:
-        for message in pipe.read_messages(self._sock):
-            match message["op"]:
-                case "load":
-                    self._loading.add(message["digest"])
-                    threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
-                case "park" | "wake":
-                    work = self._park if message["op"] == "park" else self._wake
-                    threading.Thread(target=work, args=(message["digest"],), name=message["op"], daemon=True).start()
-                case "drop":
-                    self._drop(message["digest"])
-                case "warm":
-                    threading.Thread(target=self._warm, args=(message["families"],), name="warm", daemon=True).start()
-                case _:
-                    self._work.put(message)
-        self._work.put(None)
+        """Whatever ends it ends the engine: one that runs and reads nothing would keep all its models waiting."""
+        try:
+            for message in pipe.read_messages(self._sock):
+                self._take(message)
+        finally:
+            self._work.put(None)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        match message["op"]:
+            case "load":
+                self._loading.add(message["digest"])
+                threading.Thread(target=self._load, args=(message,), name="load", daemon=True).start()
+            case "park" | "wake":
+                work = self._park if message["op"] == "park" else self._wake
+                threading.Thread(target=work, args=(message["digest"],), name=message["op"], daemon=True).start()
+            case "drop":
+                self._drop(message["digest"])
+            case "warm":
+                threading.Thread(target=self._warm, args=(message["families"],), name="warm", daemon=True).start()
+            case _:
+                self._work.put(message)
 
     def _warm(self, families: list[str]) -> None:
         with self._warming:

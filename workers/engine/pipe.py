@@ -12,15 +12,15 @@ _CHUNK = 1 << 18
 
 
 class Unsendable(ValueError):
-    """A message with a value that no frame can hold, such as a number beyond 64 bits or half a surrogate pair."""
+    """A message with a value that no frame can hold, such as half a surrogate pair, or one of 4 GiB."""
 
 
 def frame(message: dict[str, Any]) -> bytes:
     try:
         body = codec.pack(message)
-    except (TypeError, ValueError, OverflowError) as error:
+        return _LENGTH.pack(len(body)) + body
+    except (TypeError, ValueError, OverflowError, struct.error) as error:
         raise Unsendable(f"a {message['op']} message cannot be packed: {type(error).__name__}") from error
-    return _LENGTH.pack(len(body)) + body
 
 
 class FrameBuffer:
