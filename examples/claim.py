@@ -47,7 +47,8 @@ def read_documents(client: SIEClient) -> list[str]:
     read = [client.extract(f"{READER}:ocr", scan), *client.extract(f"{READER}:fast", files)]
     for result in read:
         data = checked(result)["data"]
-        print(f"{result['id']}: {data['pages']} pages, {len(data['markdown'])} characters of Markdown")
+        pages = f"{data['pages']} page{'' if data['pages'] == 1 else 's'}"
+        print(f"{result['id']}: {pages}, {len(data['markdown'])} characters of Markdown")
     return [result["data"]["markdown"] for result in read]
 
 

@@ -99,8 +99,8 @@ class TestClaim:
         assert claim[0][1] == "  docling"
 
     def test_three_documents_become_markdown(self, claim: Mapping[int, list[str]]) -> None:
-        pages = matching(r"(\S+: \d+ pages), [1-9]\d* characters of Markdown", claim[1])
-        assert pages == ["proof_of_loss.png: 1 pages", "estimate.xlsx: 1 pages", "policy.pdf: 3 pages"]
+        pages = matching(r"(\S+: \d+ pages?), [1-9]\d* characters of Markdown", claim[1])
+        assert pages == ["proof_of_loss.png: 1 page", "estimate.xlsx: 1 page", "policy.pdf: 3 pages"]
 
     def test_every_field_is_found_or_said_to_be_missing(self, claim: Mapping[int, list[str]]) -> None:
         found = matching(rf"([a-z ]+): (?:not found|['\"].+['\"], {SCORE})", claim[2])
@@ -153,7 +153,8 @@ class TestContract:
     def test_entities_have_labels_places_and_scores(self, contract: Mapping[int, list[str]]) -> None:
         found = matching(rf"(\w+): ['\"].+['\"] at \d+-\d+, {SCORE}", contract[3])
         assert set(found) <= {"organization", "date", "amount"}
-        assert contract[3][-1] == f"{len(found)} entities"
+        [count, shown] = re.findall(r"\d+", contract[3][-1])
+        assert int(count) >= int(shown) == len(found)
 
     def test_the_object_has_every_key_of_its_schema(self, contract: Mapping[int, list[str]]) -> None:
         found = matching(r"(\w+): (?:None|['\"].+['\"])", contract[4])
