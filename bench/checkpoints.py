@@ -73,7 +73,9 @@ def yes_no_reranker(
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=CHAT_MARKS)
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, initial_alphabet=alphabet, special_tokens=CHAT_MARKS, show_progress=False
+    )
     tokenizer.train_from_iterator([*words, "query document relevance judge"] * 50, trainer)
     made = library.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=CHAT_MARKS[0], eos_token=CHAT_MARKS[2])
     made.save_pretrained(folder)
