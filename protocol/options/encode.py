@@ -111,6 +111,7 @@ def _chunk(value: Any, context: Context) -> dict[str, int]:
 
 # What one vector is made of many by → the least and the most of each number that shapes it
 _MUVERA = {"repetitions": (1, 100), "planes": (1, 10), "dims": (16, 65_536)}
+_MOST_PARTS = 10_240  # repetitions times 2**planes: each takes numbers as wide as a vector by token
 _SMVE = {"width": (256, 131_072), "k": (1, 256)}
 # Which output one of these options makes
 _FOLDS = {"dense": "muvera", "sparse": "smve"}
@@ -136,6 +137,14 @@ def _shape(bounds: Mapping[str, tuple[int, int]]) -> reading.Reader:
     return read_shape
 
 
+def _muvera(value: Any, context: Context) -> dict[str, int]:
+    shape = _shape(_MUVERA)(value, context)
+    parts = shape.get("repetitions", 40) << shape.get("planes", 6)
+    if parts > _MOST_PARTS:
+        raise InvalidInput(f"repetitions times 2 to the planes must be at most {_MOST_PARTS:,}, not {parts:,}")
+    return shape
+
+
 ENCODE = Vocabulary(
     "encode",
     {
@@ -148,7 +157,7 @@ ENCODE = Vocabulary(
         "normalize": reading.flag,
         "overflow": reading.choice(*OVERFLOWS, aliases=OVERFLOW_ALIASES),
         "chunk": _chunk,
-        "muvera": _shape(_MUVERA),
+        "muvera": _muvera,
         "smve": _shape(_SMVE),
     },
     {"overflow_policy": "overflow"},

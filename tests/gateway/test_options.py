@@ -76,7 +76,9 @@ def test_many_vectors_can_be_asked_for_as_one(raw: Any, outputs: Any, muvera: An
     assert (options.output_types, options.muvera) == (outputs, muvera)
 
 
-@pytest.mark.parametrize("value", [3, "yes", False, {"dims": 0}, {"dims": True}, {"planes": 11}, {"seed": 1}, {5: 1}])
+@pytest.mark.parametrize(
+    "value", [3, "yes", False, {"dims": 0}, {"dims": True}, {"planes": 11}, {"seed": 1}, {5: 1}, {"planes": 9}]
+)
 def test_a_shape_that_cannot_be_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_encode_options({"muvera": value}, MULTI)

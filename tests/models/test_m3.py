@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.errors import InvalidInput, ModelLoadFailed
+from protocol.errors import InputTooLong, InvalidInput, ModelLoadFailed
 from protocol.messages import Payload
 from protocol.spec import ModelSpec
 from tests.models import tiny
@@ -170,6 +170,18 @@ def test_vectors_are_of_unit_length(m3: Alone) -> None:
     with pytest.raises(InvalidInput) as caught:
         m3.run(Payload([{"text": "a"}], {"normalize": False}))
     assert caught.value.param == "options.normalize"
+
+
+def test_an_option_of_models_without_sparse_vectors_is_refused(m3: Alone) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        m3.run(Payload([{"text": "a"}], {"output_types": ["sparse"], "smve": {}}))
+    assert caught.value.param == "options.smve"
+
+
+def test_a_query_that_is_too_long_is_told_as_that(m3: Alone) -> None:
+    with pytest.raises(InputTooLong) as caught:
+        m3.run(Payload([{"text": "a"}], {"overflow": "error"}, {"text": "a " * 500}))
+    assert caught.value.param == "query.text" and caught.value.extra["tokens"] == 502
 
 
 def test_a_folder_without_its_heads_is_refused(tmp_path: Path) -> None:

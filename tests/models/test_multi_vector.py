@@ -428,6 +428,24 @@ def test_many_vectors_are_made_one_sparse_one(colbert: Alone, is_query: bool) ->
         assert np.allclose(one["sparse"]["values"], wanted[wanted > 0], atol=1e-4)
 
 
+def test_directions_are_compared_a_few_tokens_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, tokens = torch.from_numpy(anchors.directions(512, 16)), torch.randn(40, 16)
+    whole = anchors.nearest(tokens, drawn, 3)
+    monkeypatch.setattr(anchors, "_AT_ONCE", 512 * 7)
+    assert all(map(np.allclose, whole, anchors.nearest(tokens, drawn, 3)))
+    assert [found.shape for found in anchors.nearest(tokens[:0], drawn, 3)] == [(0, 3), (0, 3)]
+
+
+def test_a_forward_has_directions_of_one_width(colbert: Alone) -> None:
+    """Drawing many takes longer than the forward, and its neighbours would wait."""
+    widths = [256, 512]
+    found = [
+        colbert.preparer.prepare(Payload([{"text": "a"}], {"output_types": ["sparse"], "smve": {"width": width}}))
+        for width in widths
+    ]
+    assert [call[0][0].key for call in found] == widths  # type: ignore[index]  # none is an error
+
+
 def test_all_three_forms_can_be_had_together(colbert: Alone) -> None:
     outputs = ["multivector", "dense", "sparse"]
     [one] = rows(colbert, TEXTS[2], output_types=outputs, muvera={"dims": 64}, smve={"width": 256})

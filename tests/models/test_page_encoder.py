@@ -214,6 +214,32 @@ def test_an_item_of_both_or_neither_is_refused(pages: Alone) -> None:
     assert [result.get("error", {}).get("param") for result in found] == ["items[0].images", "items[1].text", None]
 
 
+def test_queries_that_are_images_of_one_size_are_not_taken_for_each_other(pages: Alone) -> None:
+    """Their tokens are the same; calls of several callers share a forward."""
+    shown = [opened(image((56, 56))).convert("RGB").rotate(turn) for turn in (0, 90)]
+    queries = []
+    for picture in shown:
+        stored = io.BytesIO()
+        picture.save(stored, "PNG")
+        queries.append({"images": [{"data": stored.getvalue()}]})
+    found = [pages.preparer.prepare(Payload([{"text": "a"}, image((45, 30))], {}, query)) for query in queries]
+    parts = [part for call in found for [part] in call]  # type: ignore[misc]  # none is an error
+    apart = [output["score"] for part in parts for output in pages.forward([part])]
+    together = [output["score"] for output in pages.forward(parts)]
+    assert together == pytest.approx(apart, abs=1e-4)
+    assert abs(apart[0] - apart[2]) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [({"images": [{"data": b"no image"}]}, "query.images[0]"), ({"text": "see <|image_pad|>"}, "query.text")],
+)
+def test_what_is_wrong_with_a_query_is_named(pages: Alone, query: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        pages.run(Payload([{"text": "a"}], {}, query))
+    assert caught.value.param == param
+
+
 def test_an_image_is_read_upright(pages: Alone) -> None:
     stored = io.BytesIO()
     exif = Image.Exif()

@@ -55,6 +55,8 @@ class M3Preparer:
         wanted = EncodeOptions.from_wire(payload.options)
         if wanted.normalize is False:
             raise InvalidInput(f"model {self._model!r} gives vectors of unit length", param="options.normalize")
+        if wanted.smve is not None:
+            raise InvalidInput(f"model {self._model!r} has sparse vectors of its own, of words", param="options.smve")
         outputs = [name for name in OUTPUTS if name in wanted.output_types]
         if wanted.muvera is not None and "dense" in outputs:
             outputs[0] = "multivector"
@@ -109,9 +111,9 @@ class M3Preparer:
         options = {"overflow": wanted.overflow}
         outputs = tuple(self._weights)
         [query] = self._read(Payload([payload.query or {}], options), outputs)
-        if isinstance(query, ShoalError):
-            raise InvalidInput(query.message, param="query.text")
-        return interaction.with_query(query[0], self._read(Payload(payload.items, options), outputs))
+        return interaction.with_query(
+            interaction.the_query(query), self._read(Payload(payload.items, options), outputs)
+        )
 
     def _read(self, payload: Payload, outputs: tuple[str, ...]) -> list[Parts | ShoalError]:
         read = self._reader.read(payload)

@@ -38,7 +38,9 @@ class _Side:
 
 
 class MultiVectorPreparer:
-    """`key` stays empty: queries, documents and pairs of them share forwards."""
+    """Queries, documents and pairs of them share forwards. `key` is the number of directions where those are asked for:
+    drawing them takes as long as a forward, and each forward draws at most once.
+    """
 
     def __init__(self, spec: ModelSpec, folder: Path) -> None:
         self._model = spec.model
@@ -60,7 +62,7 @@ class MultiVectorPreparer:
         return [
             found
             if isinstance(found, ShoalError)
-            else [replace(part, inputs={**part.inputs, **asked}) for part in found]
+            else [replace(part, inputs={**part.inputs, **asked}, key=shape.width) for part in found]
             for found in read
         ]
 
@@ -135,10 +137,8 @@ class MultiVectorPreparer:
             raise InvalidInput(f"model {self._model!r} takes no instruction", param="options.instruction")
         options = {"overflow": wanted.overflow}
         [query] = self._read(self._query, [payload.query or {}], options)
-        if isinstance(query, ShoalError):
-            raise InvalidInput(query.message, param="query.text")
         documents = self._read(self._document, payload.items, options)
-        return interaction.with_query(query[0], documents)
+        return interaction.with_query(interaction.the_query(query), documents)
 
     def _side(self, about: Checkpoint, is_query: bool) -> _Side:
         reader = TextReader(self._model, about)

@@ -121,10 +121,8 @@ class PagePreparer:
         wanted = ScoreOptions.from_wire(payload.options)
         if wanted.instruction is not None:
             raise InvalidInput(f"model {self._model!r} takes no instruction", param="options.instruction")
-        query = self._read(payload.query or {}, wanted.overflow)
-        if isinstance(query, ShoalError):
-            raise InvalidInput(query.message, param="query")
-        return interaction.with_query(query[0], [self._read(item, wanted.overflow) for item in payload.items])
+        query = interaction.the_query(self._read(payload.query or {}, wanted.overflow))
+        return interaction.with_query(query, [self._read(item, wanted.overflow) for item in payload.items])
 
     def _read(self, item: Mapping[str, Any], overflow: str) -> Parts | ShoalError:
         try:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 SEED = 42
+_AT_ONCE = 1 << 24  # similarities that are held together, 64 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,10 @@ def nearest(rows: Any, drawn: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
 
     `rows` and `drawn` are torch tensors of one device.
     """
-    found = (rows @ drawn.T).topk(min(k, len(drawn)), dim=1)
-    return found.indices.int().cpu().numpy(), found.values.float().cpu().numpy()
+    some = max(1, _AT_ONCE // len(drawn))
+    found = [(part @ drawn.T).topk(min(k, len(drawn)), dim=1) for part in rows.split(some)]
+    places = np.concatenate([part.indices.int().cpu().numpy() for part in found])
+    return places, np.concatenate([part.values.float().cpu().numpy() for part in found])
 
 
 def joined(places: np.ndarray, near: np.ndarray, is_query: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -1,26 +1,38 @@
 """Queries and texts that are read apart and compared afterwards: what preparing and forwards share about them."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from protocol.errors import ShoalError
 from workers.families import Parts, Prepared
 
 
+def the_query(found: Parts | ShoalError) -> Prepared:
+    """What was read of a query. Raises the error that it is, its `param` naming the query."""
+    if isinstance(found, ShoalError):
+        found.param = f"query.{found.param or 'text'}"
+        raise found
+    return found[0]
+
+
 def with_query(query: Prepared, texts: Sequence[Parts | ShoalError]) -> list[Parts | ShoalError]:
-    """Each text's part with the query's inputs as its `query`.
+    """Each text's part with the query's inputs as its `query`, and in them its `name`, that no other query has.
 
     Its cost is shared out among the texts; usage counts its tokens once, with the first text that could be read.
     """
     shared = -(-query.cost // max(len(texts), 1))
     pairs: list[Parts | ShoalError] = []
     counted = query.tokens
+    asked = {**query.inputs, "name": _name(query.inputs)}
     for found in texts:
         if isinstance(found, ShoalError):
             pairs.append(found)
             continue
         [part] = found
-        inputs = {**part.inputs, "query": query.inputs}
+        inputs = {**part.inputs, "query": asked}
         truncated = part.truncated or query.truncated
         pairs.append([Prepared(inputs, part.cost + shared, part.tokens + counted, truncated=truncated)])
         counted = 0
@@ -40,12 +52,19 @@ def with_queries(batch: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
         if query is None:
             found.append(None)
             continue
-        name = query["ids"].tobytes() + int(query.get("seen", 0)).to_bytes(4)
-        if name not in places:
-            places[name] = len(texts)
+        if query["name"] not in places:
+            places[query["name"]] = len(texts)
             texts.append(query)
-        found.append(places[name])
+        found.append(places[query["name"]])
     return texts, found
+
+
+def _name(query: Mapping[str, Any]) -> bytes:
+    """The tokens are not enough: those of two images of one size are the same."""
+    pixels = query.get("pixels")
+    seen = int(query.get("seen", 0)).to_bytes(4)
+    shown = b"" if pixels is None else hashlib.sha256(np.ascontiguousarray(pixels)).digest()
+    return shown + seen + query["ids"].tobytes()
 
 
 def maxsim(query: Any, text: Any) -> float:

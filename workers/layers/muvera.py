@@ -81,6 +81,6 @@ def _draw(shape: Shape, width: int) -> _Drawn:
     planes = [np.random.default_rng(SEED + at).normal(size=(width, shape.planes)) for at in range(shape.repetitions)]
     chance = np.random.default_rng(SEED)
     size = shape.repetitions * (width << shape.planes)
-    places = chance.integers(0, shape.dims, size)
-    signs = chance.choice(np.array([-1, 1], np.float32), size)
+    places = chance.integers(0, shape.dims, size).astype(np.uint16)
+    signs = chance.choice(np.array([-1, 1], np.int8), size)
     return _Drawn(np.stack(planes).astype(np.float32), places, signs)
