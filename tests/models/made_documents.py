@@ -81,6 +81,19 @@ def pdf_of_image(side: int, packed: bytes, place: str = "image") -> bytes:
     return _file([b"<< /Type /Catalog /Pages 2 0 R >>", pages, page, _stream(shown), *more], b"")
 
 
+def pdf_of_contents(streams: Sequence[bytes]) -> bytes:
+    """One page whose content is in all of these, named by a list that is an object of its own."""
+    listed = b"[%s]" % b" ".join(b"%d 0 R" % (6 + place) for place in range(len(streams)))
+    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    page = (
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 100] "
+        b"/Resources << /Font << /F1 4 0 R >> >> /Contents 5 0 R >>"
+    )
+    pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    first = [b"<< /Type /Catalog /Pages 2 0 R >>", pages, page, font, listed]
+    return _file([*first, *map(_stream, streams)], b"")
+
+
 def _stream(body: bytes, entries: bytes = b"") -> bytes:
     return b"<< %s /Length %d >>\nstream\n%s\nendstream" % (entries, len(body), body)
 

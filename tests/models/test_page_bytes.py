@@ -1,5 +1,6 @@
 """What PDFium does not say of a page: whether its content is whole, and which images it hides."""
 
+import time
 import zlib
 
 import pytest
@@ -60,3 +61,26 @@ def test_the_sum_at_the_end_of_packed_content_is_not_asked_for() -> None:
 def test_images_are_seen_wherever_they_are(place: str) -> None:
     found = list(page_bytes.image_sizes(documents.single_page(made.pdf_of_image(500, zlib.compress(b"\0"), place), 1)))
     assert (500, 500) in found
+
+
+def test_content_in_several_streams_is_read_as_one() -> None:
+    """Named by a list of its own, as some writers do."""
+    halves = [TEXT[: len(TEXT) // 2], TEXT[len(TEXT) // 2 :]]
+    listed = made.pdf_of_contents(halves)
+    assert not page_bytes.is_damaged(documents.single_page(listed, 1), shows_nothing=True)
+    assert page_bytes.is_damaged(documents.single_page(made.pdf_of_contents([*halves, b"\xff"]), 1), shows_nothing=True)
+
+
+@pytest.mark.parametrize("unit", [b"1 0 obj\r\n<<", b"xref\r\n", b"(" * 9, b"<0", b"/Contents[", b"0 1 2 ", b"\\("])
+def test_content_that_looks_like_a_file_costs_no_more_than_any(unit: bytes) -> None:
+    data = documents.single_page(made.pdf_of_contents([unit * (1 << 20)]), 1)
+    started = time.thread_time()
+    page_bytes.is_damaged(data, shows_nothing=True)
+    list(page_bytes.image_sizes(data))
+    assert time.thread_time() - started < 5
+
+
+@pytest.mark.parametrize("data", [b"", b"startxref", b"xref\r\n0 1\r\nstartxref\r\n0", b"xref\r\ntrailer startxref"])
+def test_bytes_of_no_file_say_nothing(data: bytes) -> None:
+    assert not page_bytes.is_damaged(data, shows_nothing=True)
+    assert list(page_bytes.image_sizes(data)) == []

@@ -45,7 +45,9 @@ _ROOTS = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
 _PARTS = {"pptx": re.compile(r"ppt/slides/[^/]+\.xml"), "xlsx": re.compile(r"xl/worksheets/[^/]+\.xml")}
 _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
 _PASSWORD = 4  # PDFium's own number
-_NO_PAGES = re.compile(rb"<<(?=[^>]*/Type\s*/Pages\b)(?=[^>]*/Count\s+0\b)(?![^>]*/Parent\b)[^>]*>>")
+_EMPTY_BYTES = 1 << 16  # that a file without pages may have
+_SMALL_MAP = re.compile(rb"<<([^<>]{0,400})>>")
+_PAGE_TREE, _NO_PAGES, _PARENT = (re.compile(said) for said in (rb"/Type\s*/Pages\b", rb"/Count\s+0\b", rb"/Parent\b"))
 _pdfium = threading.Lock()
 
 
@@ -187,9 +189,15 @@ def _opened(data: bytes) -> Any:
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == _PASSWORD:
             raise _fault(ENCRYPTED, "is encrypted; send it without its password") from error
-        if _NO_PAGES.search(data):  # which PDFium takes for damage
+        if _has_no_pages(data):  # which PDFium takes for damage
             raise _fault(EMPTY, "has no pages") from error
         raise _fault(CORRUPT, "could not be read as a PDF: it is damaged or cut short") from error
+
+
+def _has_no_pages(data: bytes) -> bool:
+    """Whether the root of its tree of pages is empty, as far as a small file says so."""
+    maps = (found[1] for found in _SMALL_MAP.finditer(data[:_EMPTY_BYTES]))
+    return any(_PAGE_TREE.search(one) and _NO_PAGES.search(one) and not _PARENT.search(one) for one in maps)
 
 
 def _kind(data: bytes, said: str | None) -> str:

@@ -4,19 +4,23 @@ A page whose content breaks off is shown as far as it goes, one whose content is
 serve as masks, or that patterns hold, are no objects of the page, and yet other libraries decode them.
 """
 
+import itertools
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _LONGEST_CONTENT = 32 << 20  # unpacked; what is longer is taken for whole
+_LONGEST_TABLE = 1 << 20  # of places of objects
 _LONGEST_TAIL = 16  # bytes after packed content: its sum, ends of lines
 _FLATE = re.compile(rb"/Filter(?: ?\[ ?)?/Fl(?:ateDecode)?\b")
 _LENGTH = re.compile(rb"/Length (\d+)")
 _IMAGE = re.compile(rb"/Subtype/Image\b")
 _SIDES = (re.compile(rb"/Width (\d+)"), re.compile(rb"/Height (\d+)"))
-_STREAM = re.compile(rb"\b(\d+) 0 obj\r\n(<<(?:(?!endobj).)*?>>)stream\r\n", re.DOTALL)
+_TABLE = re.compile(rb"xref\r\n(.{0,%d}?)trailer" % _LONGEST_TABLE, re.DOTALL)
+_OFFSET = re.compile(rb"(\d{10}) \d{5} n")
+_NUMBER = re.compile(rb"(\d+) 0 obj\r\n")
+_PAGE = re.compile(rb"/Type/Page\b")
 _CONTENTS = re.compile(rb"/Contents ?(\d+ 0 R|\[[^\]]*\])")
-_LIST = rb"\b%d 0 obj\r\n(\[[^\]]*\])"
 _REFERENCE = re.compile(rb"(\d+) 0 R")
 _OPERATORS = rb"""
     b\*? B\*? BDC BI BMC BT BX c cm CS cs d d0 d1 Do DP EI EMC ET EX f F f\* G g gs h i ID j J K k l M m MP n q Q re
@@ -38,15 +42,16 @@ _KNOWN = re.compile(
 
 def image_sizes(page: bytes) -> Iterator[tuple[int, int]]:
     """Width and height of every image that the page may need."""
-    for stream in _STREAM.finditer(page):
-        if _IMAGE.search(stream[2]):
-            width, height = (side.search(stream[2]) for side in _SIDES)
+    for head, data in _objects(page).values():
+        if data is not None and _IMAGE.search(head):
+            width, height = (side.search(head) for side in _SIDES)
             yield int(width[1]) if width else 0, int(height[1]) if height else 0
 
 
 def is_damaged(page: bytes, shows_nothing: bool) -> bool:
     """Whether the page's content breaks off, or is no content where nothing of it is shown."""
-    streams = [_unpacked(page, number) for number in _contents(page)]
+    objects = _objects(page)
+    streams = [_unpacked(*objects.get(number, (b"", None))) for number in _contents(objects)]
     if any(stream is None for stream in streams):
         return True
     content = b"\n".join(stream for stream in streams if stream is not None)
@@ -59,25 +64,40 @@ def _is_blank(content: bytes) -> bool:
     return not words or (words[-1:] in _LAST and not _KNOWN.sub(b" ", words).strip())
 
 
-def _contents(page: bytes) -> list[int]:
+def _objects(page: bytes) -> Mapping[int, tuple[bytes, bytes | None]]:
+    """By number what stands before its data, and the data of one that has any; by the file's own table of places."""
+    start = page.rfind(b"xref\r\n", 0, max(page.rfind(b"startxref"), 0))
+    table = _TABLE.match(page, start) if start >= 0 else None
+    if table is None:
+        return {}
+    places = sorted(int(place) for place in _OFFSET.findall(table[1]))
+    found = {}
+    for place, end in itertools.pairwise([*places, start]):
+        number = _NUMBER.match(page, place)
+        if number is not None:
+            at = page.find(b"stream\r\n", place, end)
+            head = page[number.end() : end if at < 0 else at]
+            found[int(number[1])] = head, None if at < 0 else page[at + len(b"stream\r\n") : end]
+    return found
+
+
+def _contents(objects: Mapping[int, tuple[bytes, bytes | None]]) -> list[int]:
     """The numbers of the objects that its content is in, in order."""
-    found = _CONTENTS.search(page)
-    if found is None:
-        return []
-    numbers = [int(number) for number in _REFERENCE.findall(found[1])]
-    listed = re.search(_LIST % numbers[0], page) if len(numbers) == 1 else None
-    return numbers if listed is None else [int(number) for number in _REFERENCE.findall(listed[1])]
+    page = next((head for head, data in objects.values() if data is None and _PAGE.search(head)), b"")
+    named = _CONTENTS.search(page)
+    numbers = [int(number) for number in _REFERENCE.findall(named[1])] if named else []
+    listed, data = objects.get(numbers[0], (b"", None)) if len(numbers) == 1 else (b"", None)
+    return numbers if data is not None else [int(number) for number in _REFERENCE.findall(listed)] or numbers
 
 
-def _unpacked(page: bytes, number: int) -> bytes | None:
+def _unpacked(head: bytes, data: bytes | None) -> bytes | None:
     """A stream's bytes, of those whose packing is known here; None for one that breaks off."""
-    stream = next((one for one in _STREAM.finditer(page) if int(one[1]) == number), None)
-    length = _LENGTH.search(stream[2]) if stream else None
-    if stream is None or length is None:
+    length = _LENGTH.search(head)
+    if data is None or length is None:
         return b""
-    data = page[stream.end() : stream.end() + int(length[1])]
-    if not _FLATE.search(stream[2]):
-        return data if b"/Filter" not in stream[2] else b""
+    data = data[: int(length[1])]
+    if not _FLATE.search(head):
+        return data if b"/Filter" not in head else b""
     reader = zlib.decompressobj(-zlib.MAX_WBITS)  # the sum at its end is not asked for: many writers leave it out
     try:
         content = reader.decompress(data[2:], _LONGEST_CONTENT)
