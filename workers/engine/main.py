@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,9 @@ def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(FieldFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("docling").setLevel(logging.WARNING)  # tells every step of every document
+    for library in ("docling", "gliner", "gliner2"):  # tell every step of every document and load
+        logging.getLogger(library).setLevel(logging.WARNING)
+    warnings.simplefilter("ignore", FutureWarning)  # libraries' own, about what they call in each other
 
 
 def main(fd: int, device: str) -> None:
