@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from protocol.errors import InferenceError, InvalidInput, ModelLoadFailed, ShoalError
+from protocol import media
+from protocol.errors import InferenceError, InputTooLong, InvalidInput, ModelLoadFailed, ShoalError
 from protocol.messages import Payload
 from protocol.spec import ModelSpec, Source
 from workers import bundles
@@ -33,6 +34,10 @@ class Files:
 
 # threads that look for files and mostly wait: as many models may wait for the network, and one more finds its own here
 FINDERS = 128
+
+
+MOST_READ_BYTES = 4 << 30  # of one call's images and sound once they are decoded
+_AT_ONCE = 16  # items with media that are read before their bytes are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,25 @@ def _prepare(delivery: Delivery, preparer: Preparer) -> Items | ShoalError:
 def _prepare_items(preparer: Preparer, payload: Payload) -> list[Parts | ShoalError]:
     if not payload.items:
         raise InvalidInput("items must not be empty", param="items")
-    return preparer.prepare(payload)
+    if payload.query is not None or not any(item.keys() & set(media.KINDS) for item in payload.items):
+        return preparer.prepare(payload)
+    prepared: list[Parts | ShoalError] = []
+    size = 0
+    for start in range(0, len(payload.items), _AT_ONCE):
+        some = preparer.prepare(Payload(payload.items[start : start + _AT_ONCE], payload.options))
+        size += sum(_size(found) for found in some)
+        if size > MOST_READ_BYTES:
+            wrong = f"images and sound of the items take more than {MOST_READ_BYTES} bytes once they are decoded"
+            raise InputTooLong(f"{wrong}; send them in several calls", param="items", extra={"limit": MOST_READ_BYTES})
+        prepared += some
+    return prepared
+
+
+def _size(found: Parts | ShoalError) -> int:
+    """Bytes of the arrays that an item became."""
+    if isinstance(found, ShoalError):
+        return 0
+    return sum(getattr(value, "nbytes", 0) for part in found for value in part.inputs.values())
 
 
 def _refuse_errors(prepared: list[Parts | ShoalError]) -> None:

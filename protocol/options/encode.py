@@ -138,7 +138,7 @@ def _shape(bounds: Mapping[str, tuple[int, int]]) -> reading.Reader:
 
 
 def _muvera(value: Any, context: Context) -> dict[str, int]:
-    shape = _shape(_MUVERA)(value, context)
+    shape: dict[str, int] = _shape(_MUVERA)(value, context)
     parts = shape.get("repetitions", 40) << shape.get("planes", 6)
     if parts > _MOST_PARTS:
         raise InvalidInput(f"repetitions times 2 to the planes must be at most {_MOST_PARTS:,}, not {parts:,}")

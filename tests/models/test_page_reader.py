@@ -184,6 +184,12 @@ def test_what_it_cannot_do_is_refused(reader: Alone, options: dict[str, Any], pa
     assert caught.value.param == param
 
 
+@pytest.mark.parametrize("sides", [(1, 1), (14, 14), (1, 40), (40, 3)])
+def test_the_smallest_image_is_read(reader: Alone, sides: tuple[int, int]) -> None:
+    [result] = reader.run(Payload([image(sides)], {"max_new_tokens": 4}))
+    assert "error" not in result
+
+
 def test_scores_that_are_no_numbers_are_never_an_answer(reader: Alone) -> None:
     [part] = reader.preparer.prepare(Payload([image(SIDES[0])], {}))
     assert isinstance(part, list)

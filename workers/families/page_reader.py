@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from protocol.errors import InputTooLong, InvalidInput, NonFiniteOutput, ShoalError
 from protocol.messages import Payload
@@ -24,6 +25,7 @@ OPTIONS = frozenset({"instruction", "task", "max_new_tokens"})
 MAX_NEW_TOKENS = 4096  # where neither the caller nor the entry says
 MOST_PROMPT_CHARACTERS = 4096
 _LOAD_OPTIONS = ("dtype", "prompt", "tasks", "max_new_tokens")
+_PATCH = 14  # pixels of a side, where the config is silent
 _TOKEN_SIDE = 28  # pixels: what a token stands for in most of these models, for the cost
 
 
@@ -37,6 +39,7 @@ class PageReaderPreparer:
         self._tasks: Mapping[str, str] = spec.load.get("tasks", {})
         self._usual = int(spec.load.get("max_new_tokens", MAX_NEW_TOKENS))
         text = about.config.get("text_config") or {}
+        self._least = 1 + int((about.config.get("vision_config") or {}).get("patch_size") or _PATCH)
         self._positions = int(text.get("max_position_embeddings") or about.max_tokens)
         tokens = checkpoint.read_json(spec.model, folder / "tokenizer.json", {}).get("added_tokens") or []
         self._orders = tuple(token["content"] for token in tokens if token.get("special"))
@@ -69,6 +72,7 @@ class PageReaderPreparer:
             image = images.read(images.only(item, self._model), "images[0]")
         except InvalidInput as error:
             return error
+        image = _on_paper(image, self._least)
         places = -(-image.width // _TOKEN_SIDE) * -(-image.height // _TOKEN_SIDE)
         said = len(prompt) // 4 + 1
         inputs = {"image": np.asarray(image), "prompt": prompt}
@@ -122,8 +126,6 @@ class PageReader:
         ]
 
     def _said(self, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        from PIL import Image
-
         content: list[dict[str, Any]] = [{"type": "image", "image": Image.fromarray(inputs["image"])}]
         if inputs["prompt"]:
             content.append({"type": "text", "text": inputs["prompt"]})
@@ -131,6 +133,15 @@ class PageReader:
 
     def facts(self) -> Mapping[str, Any]:
         return {"architecture": type(self._model).__name__, "dtype": transformer.dtype_of(self._model)}
+
+
+def _on_paper(image: Image.Image, least: int) -> Image.Image:
+    """At the corner of white paper, where it is smaller than what these models join to one token: they would fail."""
+    if min(image.size) >= least:
+        return image
+    paper = Image.new("RGB", (max(image.width, least), max(image.height, least)), (255, 255, 255))
+    paper.paste(image, (0, 0))
+    return paper
 
 
 def _read(spec: ModelSpec, folder: Path) -> checkpoint.Checkpoint:

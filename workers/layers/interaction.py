@@ -4,8 +4,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from protocol.errors import ShoalError
 from workers.families import Parts, Prepared
 
@@ -63,8 +61,9 @@ def _name(query: Mapping[str, Any]) -> bytes:
     """The tokens are not enough: those of two images of one size are the same."""
     pixels = query.get("pixels")
     seen = int(query.get("seen", 0)).to_bytes(4)
-    shown = b"" if pixels is None else hashlib.sha256(np.ascontiguousarray(pixels)).digest()
-    return shown + seen + query["ids"].tobytes()
+    shown = b"" if pixels is None else hashlib.sha256(pixels.tobytes()).digest()
+    ids: bytes = query["ids"].tobytes()
+    return shown + seen + ids
 
 
 def maxsim(query: Any, text: Any) -> float:
