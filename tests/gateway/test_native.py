@@ -109,6 +109,9 @@ async def test_options_reach_the_worker_resolved(client: httpx.AsyncClient, work
         "dimensions": None,
         "normalize": False,
         "overflow": "error",
+        "chunk": None,
+        "muvera": None,
+        "smve": None,
     }
 
 
