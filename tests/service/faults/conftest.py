@@ -92,4 +92,4 @@ def stand_in(services: Services) -> Iterator[Gateway]:
 @pytest.fixture
 def requests() -> int:
     """How many each run sends: enough to see a fault through; with 10,000 the suite takes three quarters of an hour."""
-    return int(os.environ.get("SHOAL_FAULT_REQUESTS", "2000"))
+    return int(os.environ.get("SHOAL_FAULT_REQUESTS", "1000"))
